@@ -1,0 +1,231 @@
+// Package child runs a program as a supervised process tree: whatever the program starts ends with it, and its outcome
+// counts the processor time of all of them. It knows nothing of tasks, of the broker or of what the program is for.
+//
+// Between the caller and the program stands a small supervisor: the caller's own executable, started again. It is the
+// subreaper of the tree, so that no descendant can get away from it, and it holds a pipe whose other end is the
+// caller: when that pipe ends, the caller has died and the supervisor acts alone. A program that uses this package
+// must therefore begin its main, and the TestMain of its tests, with
+//
+//	if child.IsSupervisor() {
+//		child.Supervise()
+//	}
+package child
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Command says what to run. The zero value of a field means its default.
+type Command struct {
+	Path  string   // a name to be looked up in the PATH of Env, or a path (relative ones start from Dir)
+	Args  []string // the arguments, without the program's name
+	Dir   string   // working directory; default the caller's
+	Env   []string // the whole environment, as KEY=value; nothing is inherited
+	Stdin []byte   // what the program reads; default nothing
+
+	// Signal and Grace are how Stop ends the tree when it is not told otherwise: SIGTERM, then 10 s until SIGKILL.
+	Signal syscall.Signal
+	Grace  time.Duration
+
+	// Survive lets the program finish when the caller dies; its output is thrown away from then on. Otherwise the
+	// whole tree is killed at once.
+	Survive bool
+
+	// MaxMemory, in bytes, is how much resident memory the tree may hold together before it is killed. Memory that
+	// several processes share counts for each of them. Default no limit.
+	MaxMemory int64
+}
+
+// DefaultGrace is how long a tree that is told to stop may take before it is killed.
+const DefaultGrace = 10 * time.Second
+
+// An Outcome says how a program ended. By then no process of its tree is left.
+type Outcome struct {
+	ExitCode int           `json:"exit_code"`           // 128+n for signal n, 127 missing program, 126 not executable
+	Signal   string        `json:"signal,omitempty"`    // the signal it died of, as "SIGTERM"
+	Stopped  bool          `json:"stopped,omitempty"`   // it was ended on request, at a deadline or by a limit
+	Expired  bool          `json:"expired,omitempty"`   // the supervisor ended it at its deadline
+	OverUsed int64         `json:"over_used,omitempty"` // bytes of memory it held when the limit ended it
+	CPU      time.Duration `json:"cpu"`                 // user and system time of the whole tree
+	MaxRSS   int64         `json:"max_rss"`             // bytes held at most by the largest process
+	Err      string        `json:"err,omitempty"`       // why the program could not be started or its end not be seen
+}
+
+// A Process is a running Command. Its methods may be called from several goroutines.
+type Process struct {
+	command    Command
+	supervisor *exec.Cmd
+	output     *output
+	pid        int
+	done       chan struct{}
+	outcome    Outcome // written before done is closed
+
+	mu      sync.Mutex
+	control *os.File // nil once the process has ended
+}
+
+// Start runs a command under a supervisor. A program that is missing or cannot be executed is no error: its Outcome
+// tells. An error means that not even the supervisor could be started, or that ctx ended before it had answered; ctx
+// plays no part later on, see Stop. The caller must read Output to its end and call Wait.
+func Start(ctx context.Context, c Command) (*Process, error) {
+	if c.Signal == 0 {
+		c.Signal = syscall.SIGTERM
+	}
+	if c.Grace <= 0 {
+		c.Grace = DefaultGrace
+	}
+	var l line
+	defer l.closeTheirs()
+	if err := l.open(c); err != nil {
+		l.closeOurs()
+		return nil, fmt.Errorf("start supervisor of %s: %w", c.Path, err)
+	}
+	sup := &exec.Cmd{
+		// The running program itself, even when the file it came from has been replaced since.
+		Path:        "/proc/self/exe",
+		Args:        []string{"agentrunner", superviseArg},
+		Env:         []string{"GOMAXPROCS=2"},
+		Stdin:       l.stdin,
+		Stdout:      l.outputW,
+		Stderr:      l.outputW,
+		ExtraFiles:  l.extra(),
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if err := sup.Start(); err != nil {
+		l.closeOurs()
+		return nil, fmt.Errorf("start supervisor of %s: %w", c.Path, err)
+	}
+	p := &Process{command: c, supervisor: sup, output: &output{file: l.outputR}, control: l.controlW, done: make(chan struct{})}
+	started := make(chan struct{})
+	go p.follow(l.newsR, started)
+	if err := p.order(order{Start: &c}); err != nil {
+		p.hangUp()
+	}
+	select {
+	case <-started:
+		return p, nil
+	case <-ctx.Done():
+		p.hangUp() // without its caller the supervisor ends what it may have started
+		l.outputR.Close()
+		return nil, fmt.Errorf("start %s: %w", c.Path, context.Cause(ctx))
+	}
+}
+
+// PID is the process id of the program, 0 if it could not be started.
+func (p *Process) PID() int { return p.pid }
+
+// Tree lists the process ids of the program and of all that descend from it, as they are now.
+func (p *Process) Tree() []int {
+	var pids []int
+	for _, d := range descendants(p.supervisor.Process.Pid) {
+		pids = append(pids, d.pid)
+	}
+	return pids
+}
+
+// Output is what the tree writes to its standard output and error, in the order it was written. It ends once the
+// outcome is known and everything written has been read. A program whose output nobody reads comes to a halt.
+func (p *Process) Output() io.Reader { return p.output }
+
+// Stop sends a signal to the whole tree and kills what is left of it after grace. Zero values mean those of the
+// Command. It does not wait: Wait returns when nothing is left. A second call may shorten the grace, or change the
+// signal.
+func (p *Process) Stop(signal syscall.Signal, grace time.Duration) {
+	if signal == 0 {
+		signal = p.command.Signal
+	}
+	if grace <= 0 {
+		grace = p.command.Grace
+	}
+	p.order(order{Stop: &stopOrder{Signal: int(signal), GraceMS: grace.Milliseconds()}})
+}
+
+// Deadline has the supervisor kill the tree after d, whatever becomes of the caller, unless a later call moves the
+// moment. Time during which the machine sleeps counts.
+func (p *Process) Deadline(d time.Duration) {
+	p.order(order{DeadlineMS: new(max(d.Milliseconds(), 0))})
+}
+
+// Wait returns the outcome when no process of the tree is left.
+func (p *Process) Wait() Outcome {
+	<-p.done
+	return p.outcome
+}
+
+// Done is closed when the outcome is known.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// order tells the supervisor something. Once the process has ended there is nobody to tell.
+func (p *Process) order(o order) error {
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.control == nil {
+		return os.ErrClosed
+	}
+	_, err = p.control.Write(append(text, '\n'))
+	return err
+}
+
+// hangUp lets the supervisor believe that the caller has died.
+func (p *Process) hangUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.control != nil {
+		p.control.Close()
+		p.control = nil
+	}
+}
+
+// follow reads what the supervisor says until it has ended.
+func (p *Process) follow(newsR *os.File, started chan<- struct{}) {
+	defer close(p.done)
+	defer newsR.Close()
+	said := sync.OnceFunc(func() { close(started) })
+	defer said()
+	var end *Outcome
+	for dec := json.NewDecoder(newsR); end == nil; {
+		var n news
+		if err := dec.Decode(&n); err != nil {
+			break
+		}
+		if n.PID != 0 {
+			p.pid = n.PID
+			said()
+		}
+		end = n.Outcome
+	}
+	p.supervisor.Wait() // how it ended is said below, if it matters
+	p.hangUp()
+	if end == nil {
+		end = p.lost()
+	}
+	p.outcome = *end
+	p.output.finish()
+}
+
+// lost is the outcome when the supervisor was killed: nobody is left to tell the exit code or to find descendants that
+// have left the program's group, so what can still be found is killed.
+func (p *Process) lost() *Outcome {
+	if p.pid != 0 {
+		syscall.Kill(-p.pid, syscall.SIGKILL)
+	}
+	return &Outcome{
+		ExitCode: 128 + int(syscall.SIGKILL),
+		Signal:   unix.SignalName(syscall.SIGKILL),
+		Err:      fmt.Sprintf("%s: its supervisor ended before it (%s); the program was killed", p.command.Path, p.supervisor.ProcessState),
+	}
+}

@@ -1,0 +1,118 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit codes that a shell gives, and we do, for programs that never ran.
+const (
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+)
+
+// A StartError says why a program cannot be started, with the exit code that stands for it.
+type StartError struct {
+	ExitCode int
+	Text     string
+}
+
+func (e *StartError) Error() string { return e.Text }
+
+// Look finds the program that a Command with this path, directory and environment would run. Its error is a
+// *StartError.
+func Look(path, dir string, env []string) (string, error) {
+	if strings.Contains(path, "/") {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(dir, path)
+		}
+		switch err := executable(path); {
+		case err == nil:
+			return path, nil
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+			return "", &StartError{ExitNotFound, fmt.Sprintf("program %s does not exist: install it, or correct its path", path)}
+		default:
+			return "", notExecutable(path, err)
+		}
+	}
+	search := variable(env, "PATH")
+	var found error
+	for d := range strings.SplitSeq(search, ":") {
+		if !filepath.IsAbs(d) {
+			continue // never what lies in the directory one happens to stand in
+		}
+		full := filepath.Join(d, path)
+		switch err := executable(full); {
+		case err == nil:
+			return full, nil
+		case found == nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+			found = notExecutable(full, err)
+		}
+	}
+	if found != nil {
+		return "", found
+	}
+	return "", &StartError{ExitNotFound, fmt.Sprintf("program %s was not found in %s: install it, or name it by its full path", path, search)}
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return syscall.EISDIR
+	}
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+}
+
+func notExecutable(path string, err error) error {
+	return &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed (%v): make it executable with chmod +x", path, err)}
+}
+
+// variable is the value a name has in an environment; the last one counts.
+func variable(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// spawn starts the program of a command in a session of its own, with the files 0, 1 and 2 of this process.
+func spawn(c Command) (pid int, err error) {
+	path, err := Look(c.Path, c.Dir, c.Env)
+	if err != nil {
+		return 0, err
+	}
+	if c.Dir != "" {
+		if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
+			return 0, &StartError{ExitNotExecutable, fmt.Sprintf("working directory %s of %s is missing", c.Dir, c.Path)}
+		}
+	}
+	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
+	if attr.Env == nil {
+		attr.Env = []string{}
+	}
+	if !c.Survive {
+		attr.Sys.Pdeathsig = syscall.SIGKILL // should the supervisor itself be killed
+	}
+	pid, err = syscall.ForkExec(path, append([]string{c.Path}, c.Args...), attr)
+	switch {
+	case err == nil:
+		return pid, nil
+	case errors.Is(err, syscall.ENOENT):
+		return 0, &StartError{ExitNotFound, fmt.Sprintf("program %s names an interpreter that is missing: see its first line, or its loader", path)}
+	case errors.Is(err, syscall.ENOEXEC):
+		return 0, &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed: it is no program for this system, or lacks a first line like #!/bin/sh", path)}
+	}
+	return 0, &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed: %v", path, err)}
+}

@@ -1,0 +1,258 @@
+package child
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// IsSupervisor reports whether this process was started to be a supervisor.
+func IsSupervisor() bool { return len(os.Args) == 2 && os.Args[1] == superviseArg }
+
+// Supervise is the whole life of a supervisor; it does not return.
+func Supervise() {
+	// The program is to be killed when this thread ends, so this thread must be the one that stays.
+	runtime.LockOSThread()
+	for _, fd := range []int{controlFD, newsFD, drainFD} {
+		unix.CloseOnExec(fd)
+	}
+	// Caught and dropped, not ignored: what is ignored here would be ignored in the program too. To stop is the
+	// caller's order alone.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	tell := os.NewFile(newsFD, "news")
+	orders := json.NewDecoder(os.NewFile(controlFD, "control"))
+	var first order
+	if err := orders.Decode(&first); err != nil || first.Start == nil {
+		fmt.Fprintln(os.Stderr, "agentrunner supervise: the runner calls this for each task; there is nothing to call by hand")
+		os.Exit(1)
+	}
+	s := &supervision{command: *first.Start, self: os.Getpid(), news: json.NewEncoder(tell)}
+	s.news.Encode(news{Outcome: s.run(orders)})
+	os.Exit(0)
+}
+
+// What is left of a tree when its program has ended by itself may end by itself too, then on a signal, then it is
+// killed.
+const (
+	leftoverWait  = 100 * time.Millisecond
+	leftoverGrace = 2 * time.Second
+)
+
+const (
+	killAgain   = 20 * time.Millisecond  // between two looks at a tree that is being killed
+	memoryEvery = 250 * time.Millisecond // between two looks at its memory
+	clockEvery  = time.Second            // between two looks at the clock: timers do not run while the machine sleeps
+)
+
+// A supervision is one program's tree, from start to end.
+type supervision struct {
+	command Command
+	self    int // process id: the root of the tree
+	pid     int // of the program, also its group
+	news    *json.Encoder
+
+	outcome  Outcome
+	ended    bool // the program itself has ended
+	killing  bool
+	next     syscall.Signal // sent when timer fires
+	timer    *time.Timer    // until the next step of ending the tree; stopped while there is none
+	deadline time.Duration  // on the clock of sinceBoot, 0 while there is none
+}
+
+func (s *supervision) run(orders *json.Decoder) *Outcome {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return &Outcome{ExitCode: ExitNotExecutable, Err: fmt.Sprintf("become the reaper of %s: %v", s.command.Path, err)}
+	}
+	os.WriteFile("/proc/self/comm", []byte("agentrunner-sup"), 0) // for ps; it would read "exe"
+	pid, err := spawn(s.command)
+	if err != nil {
+		code := ExitNotExecutable
+		if start, ok := errors.AsType[*StartError](err); ok {
+			code = start.ExitCode
+		}
+		return &Outcome{ExitCode: code, Err: err.Error()}
+	}
+	s.pid = pid
+	letGo()
+	s.news.Encode(news{PID: pid})
+	s.timer = time.NewTimer(time.Hour)
+	s.timer.Stop()
+
+	said, program, empty := make(chan order), make(chan syscall.WaitStatus, 1), make(chan struct{})
+	go listen(orders, said)
+	go reap(pid, program, empty)
+	s.loop(said, program, empty)
+
+	var used unix.Rusage
+	unix.Getrusage(unix.RUSAGE_CHILDREN, &used) // all that were waited for, and all that those waited for
+	s.outcome.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
+	s.outcome.MaxRSS = used.Maxrss * 1024
+	return &s.outcome
+}
+
+// loop returns when no process of the tree is left.
+func (s *supervision) loop(said <-chan order, program <-chan syscall.WaitStatus, empty <-chan struct{}) {
+	clock := time.NewTicker(clockEvery)
+	defer clock.Stop()
+	var memory <-chan time.Time
+	if s.command.MaxMemory > 0 {
+		t := time.NewTicker(memoryEvery)
+		defer t.Stop()
+		memory = t.C
+	}
+	precise := time.NewTimer(time.Hour)
+	defer precise.Stop()
+	for {
+		select {
+		case o, ok := <-said:
+			switch {
+			case !ok:
+				said = nil
+				s.abandoned()
+			case o.Stop != nil:
+				s.stop(syscall.Signal(o.Stop.Signal), time.Duration(o.Stop.GraceMS)*time.Millisecond)
+			case o.DeadlineMS != nil:
+				d := time.Duration(*o.DeadlineMS) * time.Millisecond
+				s.deadline = sinceBoot() + d
+				precise.Reset(d)
+			}
+		case status := <-program:
+			s.programEnded(status)
+		case <-s.timer.C:
+			s.step()
+		case <-precise.C:
+			s.checkDeadline()
+		case <-clock.C:
+			s.checkDeadline()
+		case <-memory:
+			s.checkMemory()
+		case <-empty:
+			select { // both may have come at once
+			case status := <-program:
+				s.programEnded(status)
+			default:
+			}
+			return
+		}
+	}
+}
+
+// stop begins to end the tree: signal now, SIGKILL after grace.
+func (s *supervision) stop(signal syscall.Signal, grace time.Duration) {
+	s.outcome.Stopped = s.outcome.Stopped || !s.ended
+	if s.killing {
+		return
+	}
+	s.next = signal
+	s.step()
+	if !s.killing {
+		s.timer.Reset(grace)
+	}
+}
+
+// step sends the signal that is due. The one after it is always SIGKILL, again and again until nothing is left: a tree
+// that grows while it is killed is met again.
+func (s *supervision) step() {
+	signalTree(s.self, s.pid, s.next)
+	if s.next == syscall.SIGKILL {
+		s.killing = true
+		s.timer.Reset(killAgain)
+		return
+	}
+	s.next = syscall.SIGKILL
+	s.timer.Reset(leftoverGrace)
+}
+
+func (s *supervision) programEnded(status syscall.WaitStatus) {
+	s.ended = true
+	s.outcome.ExitCode = status.ExitStatus()
+	if status.Signaled() {
+		s.outcome.ExitCode = 128 + int(status.Signal())
+		s.outcome.Signal = unix.SignalName(status.Signal())
+	}
+	if !s.outcome.Stopped {
+		s.next = syscall.SIGTERM
+		s.timer.Reset(leftoverWait)
+	}
+}
+
+// abandoned decides what happens when the caller has died.
+func (s *supervision) abandoned() {
+	if !s.command.Survive {
+		s.stop(syscall.SIGKILL, 0)
+		return
+	}
+	go io.Copy(io.Discard, os.NewFile(drainFD, "output"))
+}
+
+func (s *supervision) checkDeadline() {
+	if s.deadline == 0 || sinceBoot() < s.deadline {
+		return
+	}
+	s.deadline = 0
+	s.outcome.Expired = s.outcome.Expired || !s.ended
+	s.stop(syscall.SIGKILL, 0)
+}
+
+func (s *supervision) checkMemory() {
+	if used := residentTree(s.self); used > s.command.MaxMemory && !s.outcome.Stopped && !s.ended {
+		s.outcome.OverUsed = used
+		s.stop(syscall.SIGKILL, 0)
+	}
+}
+
+// listen hands on what the caller says, and closes said when the caller has died.
+func listen(orders *json.Decoder, said chan<- order) {
+	defer close(said)
+	for {
+		var o order
+		if err := orders.Decode(&o); err != nil {
+			return
+		}
+		said <- o
+	}
+}
+
+// reap waits for every process that is or becomes a child of this one, and closes empty when there is none: then no
+// descendant is left either.
+func reap(pid int, program chan<- syscall.WaitStatus, empty chan<- struct{}) {
+	defer close(empty)
+	for {
+		var status syscall.WaitStatus
+		switch got, err := syscall.Wait4(-1, &status, 0, nil); {
+		case err == syscall.EINTR:
+		case err != nil:
+			return
+		case got == pid:
+			program <- status
+		}
+	}
+}
+
+// letGo puts the null device in the place of the program's files, so that the output ends with the last process of the
+// tree.
+func letGo() {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer null.Close()
+	for fd := range 3 {
+		unix.Dup3(int(null.Fd()), fd, 0)
+	}
+}
+
+// sinceBoot is a clock that also counts the time the machine sleeps.
+func sinceBoot() time.Duration {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
+	return time.Duration(t.Nano())
+}

@@ -1,0 +1,85 @@
+package child
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// A process as /proc shows it.
+type process struct {
+	pid, parent, group int
+	resident           int64 // bytes
+}
+
+// descendants lists what stands below a process, parents before their children. What had left before its parent ended
+// has come to the nearest subreaper, so below a supervisor nothing is missed.
+func descendants(root int) []process {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil
+	}
+	children := make(map[int][]process)
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, ok := readStat(pid); ok {
+				children[p.parent] = append(children[p.parent], p)
+			}
+		}
+	}
+	list := children[root]
+	for i := 0; i < len(list); i++ {
+		list = append(list, children[list[i].pid]...)
+	}
+	return list
+}
+
+func readStat(pid int) (p process, ok bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false // it has just ended
+	}
+	// The name in parentheses may hold anything, also spaces and parentheses.
+	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+	if len(f) < 22 {
+		return process{}, false
+	}
+	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
+	return process{pid: pid, parent: number(1), group: number(2), resident: int64(number(21)) * int64(os.Getpagesize())}, true
+}
+
+// signalTree sends a signal to every process of a tree once: to the group of the program in one call, to what has left
+// that group one by one. Some programs take a second signal as the order to drop everything.
+func signalTree(root, group int, signal syscall.Signal) {
+	syscall.Kill(-group, signal)
+	outside := descendants(root)
+	for _, d := range outside {
+		if d.group != group {
+			syscall.Kill(d.pid, signal)
+		}
+	}
+	if signal == syscall.SIGKILL {
+		return
+	}
+	// A process that is stopped would not see the signal.
+	syscall.Kill(-group, syscall.SIGCONT)
+	for _, d := range outside {
+		if d.group != group {
+			syscall.Kill(d.pid, syscall.SIGCONT)
+		}
+	}
+}
+
+// residentTree is how many bytes of memory the tree below root holds.
+func residentTree(root int) (sum int64) {
+	for _, d := range descendants(root) {
+		sum += d.resident
+	}
+	return sum
+}
