@@ -1,0 +1,336 @@
+// Package registry knows which agents there are: what each offers, and when it was last heard. It knows nothing of
+// tasks. What an agent is and offers is kept in a bucket; that it lives is in memory, and forgotten with the process.
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"chiffon/orchestrator/view"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/schema"
+	"chiffon/pkg/subject"
+)
+
+// An Agent is one registered identity as it was heard last.
+type Agent struct {
+	message.Heartbeat
+	FirstSeen time.Time
+	Heard     time.Time // when this process heard it last, monotonic; zero if never
+	Live      bool      // heard within a lease
+	schemas   map[string]*schema.Schema
+}
+
+// Offers reports whether the agent knows how to do a work type.
+func (a Agent) Offers(workType string) bool {
+	return slices.ContainsFunc(a.WorkTypes, func(o message.Offer) bool { return o.Name == workType })
+}
+
+// Attempts is how many executions of a work type the agent allows; 0 when it does not offer it.
+func (a Agent) Attempts(workType string) int {
+	for _, o := range a.WorkTypes {
+		if o.Name == workType {
+			return o.Attempts
+		}
+	}
+	return 0
+}
+
+// Fits reports whether the agent has every label and capability asked for.
+func (a Agent) Fits(on map[string]string, needs []string) bool {
+	for k, v := range on {
+		if a.Labels[k] != v {
+			return false
+		}
+	}
+	for _, n := range needs {
+		if !slices.Contains(a.Capabilities, n) {
+			return false
+		}
+	}
+	return true
+}
+
+// Free is how many slots are free by the agent's own word.
+func (a Agent) Free() int { return max(0, a.Slots-len(a.Running)) }
+
+// Lists reports whether the agent says that it holds an attempt.
+func (a Agent) Lists(id subject.TaskID, attempt int, boot uint64) bool {
+	return slices.Contains(a.Running, message.Running{TaskID: id, Attempt: attempt, Boot: boot})
+}
+
+// A Registry is the agents by id. Safe for concurrent use; Run keeps it stored.
+type Registry struct {
+	lease time.Duration
+	log   *slog.Logger
+	kv    jetstream.KeyValue
+
+	mu      sync.RWMutex
+	agents  map[subject.AgentID]*Agent
+	unsaved map[subject.AgentID]bool
+	changed chan struct{} // closed and replaced when an agent comes, goes or changes what it offers
+	wake    chan struct{}
+}
+
+// Open reads the stored agents. An agent counts as live for one lease after it was heard.
+func Open(ctx context.Context, kv jetstream.KeyValue, lease time.Duration, log *slog.Logger) (*Registry, error) {
+	r := &Registry{
+		lease: lease, log: log, kv: kv,
+		agents: map[subject.AgentID]*Agent{}, unsaved: map[subject.AgentID]bool{},
+		changed: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	keys, err := kv.ListKeys(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("registered agents: %w", err)
+	}
+	for key := range keys.Keys() {
+		e, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("registered agent %s: %w", key, err)
+		}
+		r.restore(key, e.Value())
+	}
+	return r, nil
+}
+
+// stored is what the bucket holds of an agent.
+type stored struct {
+	Version   int               `json:"v"`
+	FirstSeen time.Time         `json:"first_seen"`
+	Heartbeat message.Heartbeat `json:"heartbeat"`
+}
+
+func (r *Registry) restore(key string, data []byte) {
+	var s stored
+	if err := json.Unmarshal(data, &s); err != nil || s.Version != 1 {
+		r.log.Warn("registered agent is not read", "agent_id", key, "version", s.Version, "error", err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.agents[subject.AgentID(key)]; ok && !a.Heard.IsZero() {
+		return // heard here: newer than any store
+	}
+	a := &Agent{Heartbeat: s.Heartbeat, FirstSeen: s.FirstSeen}
+	a.Running = nil // of another time
+	a.compile(r.log)
+	r.agents[subject.AgentID(key)] = a
+	r.signal()
+}
+
+func (a *Agent) compile(log *slog.Logger) {
+	a.schemas = map[string]*schema.Schema{}
+	for _, o := range a.WorkTypes {
+		if len(o.Parameters) == 0 {
+			continue
+		}
+		s, err := schema.Compile(o.Parameters)
+		if err != nil {
+			log.Warn("schema of a work type is not read", "agent_id", a.AgentID, "work_type", o.Name, "error", err)
+			continue
+		}
+		a.schemas[o.Name] = s
+	}
+}
+
+// A Verdict is what a heartbeat brought about.
+type Verdict struct {
+	SendWork  bool         // the agent has to send its work types again
+	StopAll   bool         // an earlier incarnation: it has to end everything
+	Restarted bool         // a new incarnation was heard for the first time
+	Refused   *fault.Fault // another live runner has this id
+}
+
+// twin is how long after a heartbeat another runner with the same id is refused.
+const twin = 15 * time.Second
+
+// Heard takes a heartbeat in.
+func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old, known := r.agents[hb.AgentID]
+	heard := known && !old.Heard.IsZero()
+	switch {
+	case heard && old.Instance != hb.Instance && now.Sub(old.Heard) < twin:
+		return Verdict{Refused: fault.New(fault.AuthenticationFailed, "agent_id %s is in use by a live runner on %s: give this one another AGENTRUNNER_ID", hb.AgentID, old.Host).
+			With("agent_id", string(hb.AgentID)).With("token_status", "agent_id in use")}
+	case known && old.Instance == hb.Instance && hb.Boot < old.Boot:
+		return Verdict{StopAll: true}
+	}
+	v := Verdict{Restarted: !heard || old.Boot != hb.Boot}
+	next := &Agent{Heartbeat: hb, FirstSeen: now, Heard: now}
+	if known {
+		next.FirstSeen = old.FirstSeen
+	}
+	switch {
+	case hb.WorkTypes != nil:
+		next.compile(r.log)
+	case known && old.WorkDigest == hb.WorkDigest:
+		next.WorkTypes, next.schemas = old.WorkTypes, old.schemas
+	default:
+		v.SendWork = true
+	}
+	r.agents[hb.AgentID] = next
+	if !known || content(old) != content(next) {
+		r.unsaved[hb.AgentID] = true
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+	if v.Restarted || content(old) != content(next) || len(old.Running) != len(hb.Running) || now.Sub(old.Heard) > r.lease {
+		r.signal()
+	}
+	return v
+}
+
+// content is what of an agent is stored, in one comparable value.
+func content(a *Agent) string {
+	hb := a.Heartbeat
+	hb.Running, hb.Resources = nil, message.HostResources{}
+	data, err := json.Marshal(hb)
+	if err != nil {
+		panic(err) // plain values only
+	}
+	return string(data)
+}
+
+func (r *Registry) signal() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Changed returns a channel that is closed at the next change: an agent came, changed, or finished something.
+func (r *Registry) Changed() <-chan struct{} {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.changed
+}
+
+// Agents lists every agent by id.
+func (r *Registry) Agents(now time.Time) []Agent {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	all := make([]Agent, 0, len(r.agents))
+	for _, id := range slices.Sorted(maps.Keys(r.agents)) {
+		all = append(all, r.snapshot(r.agents[id], now))
+	}
+	return all
+}
+
+// Agent finds one agent.
+func (r *Registry) Agent(id subject.AgentID, now time.Time) (Agent, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	a, ok := r.agents[id]
+	if !ok {
+		return Agent{}, false
+	}
+	return r.snapshot(a, now), true
+}
+
+func (r *Registry) snapshot(a *Agent, now time.Time) Agent {
+	s := *a
+	s.Live = !a.Heard.IsZero() && now.Sub(a.Heard) < r.lease
+	return s
+}
+
+// Check holds parameters against the schemas of the agents that offer a work type: nil when one of them takes them or
+// no schema is known.
+func (a Agent) Check(workType string, parameters json.RawMessage) *fault.Fault {
+	s := a.schemas[workType]
+	if s == nil {
+		return nil
+	}
+	return s.Check(parameters)
+}
+
+// View is the agent as people see it.
+func (a Agent) View() view.Agent {
+	v := view.Agent{
+		AgentID: string(a.AgentID), AgentType: string(a.AgentType), State: a.State, Host: a.Host,
+		Version: a.Version, Slots: a.Slots, Labels: a.Labels, FirstSeen: a.FirstSeen,
+		Running: []view.Holding{}, Capabilities: []string{}, WorkTypes: []view.WorkType{},
+		Resources: view.HostResources(a.Resources),
+	}
+	v.Capabilities = append(v.Capabilities, a.Capabilities...)
+	if v.Labels == nil {
+		v.Labels = map[string]string{}
+	}
+	if !a.Heard.IsZero() {
+		v.LastSeen = new(a.Heard.UTC())
+	}
+	if !a.Live {
+		v.State = "silent"
+	}
+	for _, t := range a.Running {
+		v.Running = append(v.Running, view.Holding{TaskID: string(t.TaskID), Attempt: t.Attempt})
+	}
+	for _, o := range a.WorkTypes {
+		v.WorkTypes = append(v.WorkTypes, view.WorkType(o))
+	}
+	return v
+}
+
+// Run stores what changed, and takes in what other orchestrators store, until ctx ends.
+func (r *Registry) Run(ctx context.Context) error {
+	w, err := r.kv.WatchAll(ctx, jetstream.UpdatesOnly())
+	if err != nil {
+		return fmt.Errorf("watch the registered agents: %w", err)
+	}
+	defer func() { _ = w.Stop() }() // ctx has ended it
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e := <-w.Updates():
+			if e != nil && e.Operation() == jetstream.KeyValuePut {
+				r.restore(e.Key(), e.Value())
+			}
+		case <-r.wake:
+			if err := r.save(ctx); err != nil {
+				r.log.Warn("registered agents are not stored", "error", err)
+			}
+		}
+	}
+}
+
+func (r *Registry) save(ctx context.Context) error {
+	r.mu.Lock()
+	todo := map[subject.AgentID]stored{}
+	for id := range r.unsaved {
+		a := r.agents[id]
+		hb := a.Heartbeat
+		hb.Running = nil
+		todo[id] = stored{Version: 1, FirstSeen: a.FirstSeen, Heartbeat: hb}
+	}
+	clear(r.unsaved)
+	r.mu.Unlock()
+	var errs []error
+	for id, s := range todo {
+		data, err := json.Marshal(s)
+		if err == nil {
+			_, err = r.kv.Put(ctx, string(id), data)
+		}
+		if err != nil {
+			r.mu.Lock()
+			r.unsaved[id] = true
+			r.mu.Unlock()
+			errs = append(errs, fmt.Errorf("agent %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}

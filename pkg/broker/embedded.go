@@ -1,0 +1,213 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// MaxPayload is the largest message of the embedded broker: whole output of 1 MiB fits even when it is escaped.
+const MaxPayload = 4 << 20
+
+// ServerConfig is what the embedded broker needs.
+type ServerConfig struct {
+	// Dir holds its store; made when missing. One process at a time may use it.
+	Dir string
+
+	// Listen is the address for clients, a loopback one; "" listens nowhere (in-process clients only). Port 0 is
+	// any free one.
+	Listen string
+
+	// Relaxed syncs the store every 100 ms instead of with every message: a power cut may cost that much.
+	Relaxed bool
+
+	// Log gets the server's warnings and errors. Default: nowhere.
+	Log *slog.Logger
+}
+
+// A Server is a NATS server with JetStream in this process.
+type Server struct {
+	s    *server.Server
+	lock *os.File
+	log  *bridge
+}
+
+// ErrStoreLocked comes back when another process uses the store. Starting a second server on it would lose
+// acknowledged data without a word, so that never happens.
+var ErrStoreLocked = errors.New("the store is in use by another process")
+
+// Start runs the embedded broker. Stop ends it.
+func Start(cfg ServerConfig) (*Server, error) {
+	lock, err := lockStore(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := start(cfg)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	srv.lock = lock
+	return srv, nil
+}
+
+func start(cfg ServerConfig) (*Server, error) {
+	opts := &server.Options{
+		ServerName:   "chiffon",
+		JetStream:    true,
+		StoreDir:     cfg.Dir,
+		SyncAlways:   !cfg.Relaxed,
+		SyncInterval: 100 * time.Millisecond,
+		MaxPayload:   MaxPayload,
+		MaxPending:   256 << 20,
+		NoSigs:       true,
+		DontListen:   cfg.Listen == "",
+		// JetStream is off as soon as lame duck starts, so the duck is short.
+		LameDuckDuration:    time.Second,
+		LameDuckGracePeriod: 100 * time.Millisecond,
+		JetStreamLimits:     server.JSLimitOpts{MaxBatchInflightPerStream: 1024, MaxBatchInflightTotal: 4096},
+	}
+	if cfg.Listen != "" {
+		if err := listenOn(opts, cfg.Listen); err != nil {
+			return nil, err
+		}
+	}
+	s, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("embedded broker: %w", err)
+	}
+	srv := &Server{s: s, log: &bridge{log: cfg.Log}}
+	if srv.log.log == nil {
+		srv.log.log = slog.New(slog.DiscardHandler)
+	}
+	s.SetLoggerV2(srv.log, false, false, false)
+	s.Start()
+	for deadline := time.Now().Add(2 * time.Minute); !s.ReadyForConnections(50*time.Millisecond) || !s.JetStreamEnabled(); {
+		fatal := srv.log.fatal.Load()
+		if fatal == nil && time.Now().Before(deadline) && s.Running() {
+			continue
+		}
+		s.Shutdown()
+		if fatal == nil {
+			return nil, fmt.Errorf("embedded broker in %s did not become ready in 2 minutes", cfg.Dir)
+		}
+		return nil, fmt.Errorf("embedded broker in %s: %s", cfg.Dir, *fatal)
+	}
+	return srv, nil
+}
+
+// listenOn sets the address after it has made sure that it is a loopback one and free: the server itself would only
+// log that it is not.
+func listenOn(opts *server.Options, addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("broker address %q: %w", addr, err)
+	}
+	ip := net.ParseIP(host)
+	if host == "localhost" {
+		ip = net.IPv4(127, 0, 0, 1)
+	}
+	if ip == nil || !ip.IsLoopback() {
+		return fmt.Errorf("broker address %s is not a loopback address: without TLS and accounts the embedded broker listens on 127.0.0.1 or [::1] only", addr)
+	}
+	opts.Host = ip.String()
+	if opts.Port, err = strconv.Atoi(port); err != nil {
+		return fmt.Errorf("broker address %q: port %q is no number", addr, port)
+	}
+	if opts.Port == 0 {
+		opts.Port = server.RANDOM_PORT
+		return nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(opts.Host, port))
+	if err != nil {
+		return fmt.Errorf("broker address %s: %w", addr, err)
+	}
+	return l.Close()
+}
+
+// URL is where clients reach the server; "" when it does not listen.
+func (s *Server) URL() string {
+	if a := s.s.Addr(); a != nil {
+		return "nats://" + a.String()
+	}
+	return ""
+}
+
+// Health is nil while the server says that it is well.
+func (s *Server) Health() error {
+	if h := s.s.Healthz(&server.HealthzOptions{}); h.Status != "ok" {
+		return fmt.Errorf("broker is %s: %s", h.Status, h.Error)
+	}
+	return nil
+}
+
+// StoreCapacity is how many bytes its streams may take together.
+func (s *Server) StoreCapacity() int64 {
+	if cfg := s.s.JetStreamConfig(); cfg != nil {
+		return cfg.MaxStore
+	}
+	return 0
+}
+
+// Stop ends the server: clients are told, everything acknowledged is on disk, the store is free again.
+func (s *Server) Stop() {
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
+	_ = s.lock.Close() // closing drops the lock; nothing was written
+}
+
+// lockStore takes the store's exclusive lock; it goes with the process.
+func lockStore(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("broker store: %w", err)
+	}
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("broker store: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		who, _ := os.ReadFile(path)
+		_ = f.Close() // the lock is what failed
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("broker store %s: %w (pid %s): stop it, or give this one another state directory",
+				dir, ErrStoreLocked, strings.TrimSpace(string(who)))
+		}
+		return nil, fmt.Errorf("lock broker store %s: %w", dir, err)
+	}
+	if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock broker store %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+func writePID(f *os.File) error {
+	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// A bridge takes the server's log lines into ours. Its notices are for debugging here.
+type bridge struct {
+	log   *slog.Logger
+	fatal atomic.Pointer[string]
+}
+
+func (b *bridge) Noticef(f string, v ...any) { b.log.Debug("broker", "message", fmt.Sprintf(f, v...)) }
+func (b *bridge) Debugf(f string, v ...any)  { b.log.Debug("broker", "message", fmt.Sprintf(f, v...)) }
+func (b *bridge) Tracef(f string, v ...any)  { b.log.Debug("broker", "message", fmt.Sprintf(f, v...)) }
+func (b *bridge) Warnf(f string, v ...any)   { b.log.Warn("broker", "message", fmt.Sprintf(f, v...)) }
+func (b *bridge) Errorf(f string, v ...any)  { b.log.Error("broker", "message", fmt.Sprintf(f, v...)) }
+func (b *bridge) Fatalf(f string, v ...any) {
+	text := fmt.Sprintf(f, v...)
+	b.fatal.CompareAndSwap(nil, &text)
+	b.log.Error("broker", "message", text)
+}
