@@ -1,0 +1,229 @@
+// Package spool is what a runner keeps on disk across its own death: who it is, which attempts it has in hand, and the
+// outcomes that the task log has not taken yet. It knows neither the broker nor the work.
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// ErrInUse comes back from Open when another process works in the directory.
+var ErrInUse = errors.New("another agentrunner uses it")
+
+// A Record is one attempt in hand. It is written before the attempt's started entry, and again before each step that
+// a later life has to know of.
+type Record struct {
+	Task    subject.TaskID
+	Attempt int
+	Allowed int    // executions allowed
+	Boot    uint64 // the life in which it was started
+	Entry   string // id of its started entry
+	Expect  uint64 // what that entry expects
+	Started uint64 `json:",omitempty"` // where that entry stands, once that is known
+
+	WorkType string
+	Trace    message.UUID
+	Request  message.UUID
+
+	// Begun is set just before the work is: without it, nothing of the work was done.
+	Begun bool `json:",omitempty"`
+
+	// Child is the process of work that outlives its runner, 0 when there is none.
+	Child int `json:",omitempty"`
+
+	// Outcome is what the log is still to be told, with the very id and expectation that it was or will be sent with.
+	Outcome *tasklog.Draft `json:",omitempty"`
+
+	// Late is a status that tells of an outcome which the log does not take any more, encoded; it stands in place of
+	// Outcome.
+	Late []byte `json:",omitempty"`
+}
+
+// A Spool is a state directory in use. Safe for concurrent use on different tasks. Close frees it.
+type Spool struct {
+	// Boot is the number of this life: greater than that of every earlier one.
+	Boot uint64
+
+	// Instance names the state directory, for as long as it exists.
+	Instance message.UUID
+
+	dir  string
+	lock *os.File
+}
+
+// Open takes a state directory for this process, makes it when it is missing, and begins a new life in it. The error
+// is ErrInUse while another process has it.
+func Open(dir string) (*Spool, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "attempts"), 0o700); err != nil {
+		return nil, fmt.Errorf("state directory: %w (AGENTRUNNER_STATE names another)", err)
+	}
+	lock, err := take(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &Spool{dir: dir, lock: lock}
+	if err := s.begin(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+// Close lets another process have the directory.
+func (s *Spool) Close() error { return s.lock.Close() }
+
+// Put writes a record in place of the task's earlier one; it is on disk when Put returns.
+func (s *Spool) Put(r Record) error {
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = replace(s.path(r.Task), text)
+	}
+	if err != nil {
+		return fmt.Errorf("keep attempt %d of task %s: %w", r.Attempt, r.Task, err)
+	}
+	return nil
+}
+
+// Remove forgets a task. That is done once the log has its outcome; a crash before only repeats what is harmless.
+func (s *Spool) Remove(id subject.TaskID) error {
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget task %s: %w", id, err)
+	}
+	return nil
+}
+
+// Records lists what is kept. Records that cannot be read are left where they are and named by the error; the others
+// come back all the same.
+func (s *Spool) Records() ([]Record, error) {
+	names, err := filepath.Glob(filepath.Join(s.dir, "attempts", "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Record
+	var bad error
+	for _, name := range names {
+		var r Record
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(text, &r)
+		}
+		if err != nil {
+			bad = errors.Join(bad, fmt.Errorf("record %s: %w", name, err))
+			continue
+		}
+		all = append(all, r)
+	}
+	return all, bad
+}
+
+func (s *Spool) path(id subject.TaskID) string {
+	return filepath.Join(s.dir, "attempts", string(id)+".json")
+}
+
+// begin reads the number of the last life and writes that of this one. It is at least the time in nanoseconds, so that
+// a lost directory does not bring an old number back.
+func (s *Spool) begin() error {
+	path := filepath.Join(s.dir, "boot")
+	last, err := number(path)
+	if err != nil {
+		return err
+	}
+	s.Boot = max(last+1, uint64(time.Now().UnixNano()))
+	if err := replace(path, fmt.Appendln(nil, s.Boot)); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	path = filepath.Join(s.dir, "instance")
+	text, err := os.ReadFile(path)
+	if err == nil {
+		s.Instance, err = message.ParseUUID(strings.TrimSpace(string(text)))
+	}
+	if err == nil {
+		return nil
+	}
+	s.Instance = message.NewUUID()
+	if err := replace(path, fmt.Appendln(nil, s.Instance)); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	return nil
+}
+
+func number(path string) (uint64, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("state directory: %w", err)
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("state directory: %s holds no number; if it is damaged, remove that file", path)
+	}
+	return n, nil
+}
+
+// take locks the directory; the lock goes with the process.
+func take(dir string) (*os.File, error) {
+	path := filepath.Join(dir, "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w (AGENTRUNNER_STATE names another)", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		who, _ := os.ReadFile(path)
+		_ = f.Close() // the lock is what failed
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state directory %s: %w (pid %s): stop it, or give this one an AGENTRUNNER_STATE and an AGENTRUNNER_ID of its own",
+				dir, ErrInUse, strings.TrimSpace(string(who)))
+		}
+		return nil, fmt.Errorf("lock state directory %s: %w", dir, err)
+	}
+	if err := errors.Join(f.Truncate(0), note(f)); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock state directory %s: %w", dir, err), f.Close())
+	}
+	return f, nil
+}
+
+func note(f *os.File) error {
+	_, err := f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
+	return err
+}
+
+// replace writes a file so that a crash leaves the old content or the new one, and the new one is on disk afterwards.
+func replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // of no use to anybody
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
