@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"chiffon/orchestrator/client"
+	"chiffon/orchestrator/view"
+)
+
+func newAgent(p *program) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "List and show agents",
+		Example: `  orchestrator agent list
+  orchestrator agent show nas`,
+		Args: cobra.ArbitraryArgs,
+		RunE: group,
+	}
+	cmd.AddCommand(newAgentList(p), newAgentShow(p))
+	return cmd
+}
+
+func newAgentList(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the agents and what they do",
+		Long:  "List the agents and what they do. In a pipe: a line each, cells separated by tabs, times as RFC 3339.",
+		Example: `  orchestrator agent list
+  orchestrator agent list -o json | jq -r '.agents[].agent_id'`,
+		Args: arguments(0, 0, "no arguments"),
+		RunE: p.with(func(cmd *cobra.Command, c *client.Client, _ []string) error {
+			list, err := c.Agents(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if p.json() {
+				return p.out.json(list.JSON)
+			}
+			if len(list.Agents) == 0 {
+				p.talk.say("no agents: start one with \"agentrunner run\"")
+				return nil
+			}
+			t := table{head: []string{"ID", "STATE", "TYPE", "BUSY", "HOST", "VERSION", "LAST SEEN", "LABELS"}}
+			for _, a := range list.Agents {
+				t.rows = append(t.rows, []string{a.AgentID, a.State, a.AgentType, fmt.Sprintf("%d/%d", len(a.Running), a.Slots),
+					a.Host, a.Version, p.whenPtr(a.LastSeen), pairs(a.Labels)})
+			}
+			p.out.table(t)
+			return nil
+		}),
+	}
+}
+
+func newAgentShow(p *program) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show ID",
+		Short: "Show an agent and the work that it offers",
+		Example: `  orchestrator agent show nas
+  orchestrator agent show nas -o json | jq '.work_types[].parameters'`,
+		Args:              arguments(1, 1, "ID"),
+		ValidArgsFunction: p.agentIDs,
+		RunE: p.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			a, err := c.Agent(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if p.json() {
+				return p.out.json(a)
+			}
+			p.showAgent(a)
+			return nil
+		}),
+	}
+}
+
+func (p *program) showAgent(a client.Agent) {
+	p.out.facts([][2]string{
+		{"agent", visible(a.AgentID)},
+		{"type", visible(a.AgentType)},
+		{"state", p.out.state(a.State)},
+		{"host", visible(a.Host)},
+		{"version", visible(a.Version)},
+		{"busy", fmt.Sprintf("%d of %d slots", len(a.Running), a.Slots)},
+		{"running", visible(holdings(a.Running))},
+		{"capabilities", visible(strings.Join(a.Capabilities, " "))},
+		{"labels", visible(pairs(a.Labels))},
+		{"resources", resources(a.Resources)},
+		{"first seen", p.when(a.FirstSeen)},
+		{"last seen", p.whenPtr(a.LastSeen)},
+	})
+	if len(a.WorkTypes) == 0 {
+		return
+	}
+	p.out.say("")
+	work := table{head: []string{"WORK", "ATTEMPTS", "DESCRIPTION"}}
+	for _, w := range a.WorkTypes {
+		work.rows = append(work.rows, []string{w.Name, fmt.Sprint(w.Attempts), w.Description})
+	}
+	p.out.table(work)
+}
+
+func holdings(list []view.Holding) string {
+	var ids []string
+	for _, h := range list {
+		ids = append(ids, short(h.TaskID))
+	}
+	return strings.Join(ids, " ")
+}
+
+func resources(r view.HostResources) string {
+	var list []string
+	if r.CPUs > 0 {
+		list = append(list, fmt.Sprintf("%d processors, %.0f%% busy", r.CPUs, r.CPUPercent))
+	}
+	if r.MemoryMB > 0 {
+		list = append(list, fmt.Sprintf("%d of %d MB of memory free", r.MemoryFreeMB, r.MemoryMB))
+	}
+	if r.GPUVRAMMB > 0 {
+		list = append(list, fmt.Sprintf("%d MB of video memory", r.GPUVRAMMB))
+	}
+	return strings.Join(list, ", ")
+}
+
+// agentIDs completes ids of agents.
+func (p *program) agentIDs(cmd *cobra.Command, _ []string, begin string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+	defer cancel()
+	c, err := p.client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list, err := c.Agents(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, a := range list.Agents {
+		if strings.HasPrefix(a.AgentID, begin) {
+			ids = append(ids, visible(a.AgentID))
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,148 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"chiffon/orchestrator/client"
+)
+
+// follow shows a task until its end: what happens as lines on stdout, on a terminal with a live line below them, then its output
+// and how it ended. It returns the task as it ended; the error of an interruption says that the task goes on.
+func (p *program) follow(ctx context.Context, c *client.Client, id string) (client.Task, error) {
+	if p.json() {
+		task, err := p.story(ctx, c, id, eventLines{p.out})
+		return task, interrupted(err, short(id))
+	}
+	f := &follower{p: p}
+	task, err := p.story(ctx, c, id, f)
+	f.settle()
+	if err != nil {
+		return task, interrupted(err, short(id))
+	}
+	return task, errors.Join(p.result(task), p.end(task))
+}
+
+// follower shows progress. In a pipe each line appears when it is known, with its time. On a terminal the latest line stays live, with
+// percent and elapsed time, until the next one comes.
+type follower struct {
+	p        *program
+	progress progress
+	live     string // the line that is not final yet
+	since    time.Time
+	frame    int
+	drawn    bool
+}
+
+func (f *follower) event(e client.Event) error {
+	if line := f.progress.apply(e); line != "" {
+		f.line(line, e.Time)
+	}
+	return nil
+}
+
+func (f *follower) waiting(why string) { f.line("waiting: "+visible(why), f.p.now()) }
+
+func (f *follower) line(text string, at time.Time) {
+	if !f.p.out.terminal {
+		f.p.out.say("%s  %s%s", at.UTC().Format(time.RFC3339), text, f.percent())
+		return
+	}
+	f.settle()
+	f.live, f.since = text, f.p.now()
+	f.draw()
+}
+
+// settle makes the live line final.
+func (f *follower) settle() {
+	if f.live == "" {
+		return
+	}
+	f.erase()
+	took := ""
+	if f.progress.step > 0 {
+		took = f.p.out.paint(dim, "  "+span(f.p.now().Sub(f.since)))
+	}
+	f.p.out.say("  %s%s", f.live, took)
+	f.live = ""
+}
+
+func (f *follower) tick() {
+	if f.live != "" {
+		f.draw()
+	}
+}
+
+var spinner = []string{"⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"}
+
+func (f *follower) draw() {
+	f.erase()
+	mark := spinner[f.frame%len(spinner)]
+	f.frame++
+	from := f.since
+	if !f.progress.begun.IsZero() {
+		from = f.progress.begun
+	}
+	tail := f.percent() + "  " + span(f.p.now().Sub(from))
+	room := f.p.out.width() - len(tail) - 3
+	fmt.Fprint(f.p.out.w, f.p.out.paint(cyan, mark), " ", cut(f.live, room), f.p.out.paint(dim, tail))
+	f.drawn = true
+}
+
+func (f *follower) erase() {
+	if f.drawn {
+		fmt.Fprint(f.p.out.w, "\r\x1b[K")
+		f.drawn = false
+	}
+}
+
+func (f *follower) percent() string {
+	if f.progress.begun.IsZero() || f.progress.percent < 0 {
+		return ""
+	}
+	return fmt.Sprintf("  %d%%", f.progress.percent)
+}
+
+// cut shortens a text to so many characters.
+func cut(text string, room int) string {
+	runes := []rune(text)
+	if len(runes) <= max(room, 0) {
+		return text
+	}
+	return string(runes[:max(room-1, 0)]) + "…"
+}
+
+// result shows the output that is kept in a task's result, if there is any.
+func (p *program) result(t client.Task) error {
+	if t.Result == nil || t.Result.Output == "" {
+		return nil
+	}
+	data, err := resultBytes(t.Result)
+	if err != nil {
+		return fmt.Errorf("output of task %s: %w", t.TaskID, err)
+	}
+	if missing := t.Result.OutputBytes - int64(len(data)); missing > 0 {
+		p.out.say("%s", p.out.paint(dim, fmt.Sprintf("… %s before this: orchestrator task logs %s", bytesOf(missing), visible(short(t.TaskID)))))
+	}
+	out := p.out.foreign()
+	_, err = out.Write(data)
+	if !strings.HasSuffix(string(data), "\n") {
+		data = []byte("\n")
+		_, err2 := out.Write(data)
+		err = errors.Join(err, err2)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// end says how a task ended.
+func (p *program) end(t client.Task) error {
+	text := outcome(t)
+	if !p.out.terminal && t.EndedAt != nil {
+		text = t.EndedAt.UTC().Format(time.RFC3339) + "  " + text
+	}
+	_, err := fmt.Fprintln(p.out.w, p.out.paint(stateColours[t.State], text))
+	return err
+}

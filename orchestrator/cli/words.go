@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"chiffon/orchestrator/client"
+	"chiffon/orchestrator/view"
+)
+
+// short is the beginning of an id that one can type: enough to be unique but by bad luck, and then the server says so.
+func short(id string) string { return id[:min(8, len(id))] }
+
+// when is a time for people on a terminal ("3m ago") and for programs in a pipe.
+func (p *program) when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	if !p.out.terminal {
+		return t.UTC().Format(time.RFC3339)
+	}
+	d := p.now().Sub(t)
+	if d < 0 {
+		return "in " + span(-d)
+	}
+	return span(d) + " ago"
+}
+
+func (p *program) whenPtr(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return p.when(*t)
+}
+
+// span is a length of time in one unit, two for what one waits for.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Truncate(100*time.Millisecond).Seconds())
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// pairs is a map as "k=v k=v", in order.
+func pairs(m map[string]string) string {
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, k+"="+m[k])
+	}
+	return strings.Join(list, " ")
+}
+
+// bytesOf is an amount of data for people.
+func bytesOf(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// outcome says in a line how a task ended, fit for a terminal.
+func outcome(t client.Task) string {
+	text := t.State
+	switch {
+	case t.State == view.Error && t.Error != nil:
+		text = "error " + faultText(t.Error)
+	case t.State == view.Failed && t.Result != nil:
+		text = fmt.Sprintf("failed with exit code %d", t.Result.ExitCode)
+	}
+	if t.StartedAt != nil && t.EndedAt != nil {
+		text += " after " + span(t.EndedAt.Sub(*t.StartedAt))
+	}
+	return visible(text)
+}
+
+func faultText(f *view.Fault) string { return fmt.Sprintf("%d: %s", f.Code, f.Message) }

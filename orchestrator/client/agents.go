@@ -1,0 +1,66 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+
+	"chiffon/orchestrator/view"
+)
+
+// An Agent is a view.Agent that keeps the JSON it came as.
+type Agent struct {
+	view.Agent
+	JSON json.RawMessage
+}
+
+// UnmarshalJSON decodes the view and keeps the text.
+func (a *Agent) UnmarshalJSON(data []byte) error {
+	a.JSON = bytes.Clone(data)
+	return json.Unmarshal(data, &a.Agent)
+}
+
+// MarshalJSON is the text as it came, or the view's when there is none.
+func (a Agent) MarshalJSON() ([]byte, error) {
+	if a.JSON != nil {
+		return a.JSON, nil
+	}
+	return json.Marshal(a.Agent)
+}
+
+// Agents is the answer to "which agents are there".
+type Agents struct {
+	Agents []Agent         `json:"agents"`
+	JSON   json.RawMessage `json:"-"`
+}
+
+// Agents lists the registered agents.
+func (c *Client) Agents(ctx context.Context) (list Agents, err error) {
+	var raw json.RawMessage
+	if _, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/agents", into: &raw}); err != nil {
+		return Agents{}, err
+	}
+	err = json.Unmarshal(raw, &list)
+	list.JSON = raw
+	return list, err
+}
+
+// Agent reads one agent by its id: a *Problem with status 404 when there is none.
+func (c *Client) Agent(ctx context.Context, id string) (agent Agent, err error) {
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/agents/" + url.PathEscape(id), into: &agent})
+	return agent, err
+}
+
+// Checks is what the server finds when it looks at itself.
+type Checks struct {
+	Version string       `json:"version"`
+	Checks  []view.Check `json:"checks"`
+}
+
+// Checks asks the server to look at itself.
+func (c *Client) Checks(ctx context.Context) (found Checks, err error) {
+	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/checks", into: &found})
+	return found, err
+}

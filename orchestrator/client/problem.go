@@ -1,0 +1,64 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A Problem is the server's answer to a call that it did not carry out (RFC 9457).
+type Problem struct {
+	Type      string  `json:"type"`
+	Title     string  `json:"title"`
+	Status    int     `json:"status"`
+	Detail    string  `json:"detail"`
+	Instance  string  `json:"instance"`
+	ErrorCode int     `json:"error_code"` // 5001–5999 where the protocol has a code for it, else 0
+	TraceID   string  `json:"trace_id"`
+	TaskID    string  `json:"task_id"`
+	Errors    []Fault `json:"errors"`
+
+	// RetryAfter is how long the server asks to wait; 0 when it does not invite a second try.
+	RetryAfter time.Duration `json:"-"`
+}
+
+// A Fault of a Problem names one field ("body.agent_type") and what is wrong with it.
+type Fault struct {
+	Location string `json:"location"`
+	Message  string `json:"message"`
+}
+
+// Error is the problem in one or more lines for a person: the detail, then a line for each field.
+func (p *Problem) Error() string {
+	var b strings.Builder
+	b.WriteString(cmp.Or(p.Detail, p.Title, http.StatusText(p.Status), "unknown problem"))
+	if p.ErrorCode != 0 {
+		fmt.Fprintf(&b, " (%d)", p.ErrorCode)
+	}
+	for _, f := range p.Errors {
+		b.WriteString("\n  ")
+		if f.Location != "" {
+			b.WriteString(f.Location + ": ")
+		}
+		b.WriteString(f.Message)
+	}
+	return b.String()
+}
+
+// readProblem makes a Problem of any answer that is not 2xx, also of one that is no problem+json.
+func readProblem(res *http.Response) *Problem {
+	data, _ := io.ReadAll(io.LimitReader(res.Body, 1<<20)) // what was read of it says enough
+	p := new(Problem)
+	if err := json.Unmarshal(data, p); err != nil {
+		p = &Problem{Detail: fmt.Sprintf("%s answered %s and nothing an orchestrator would say", res.Request.URL.Host, res.Status)}
+	}
+	p.Status = res.StatusCode
+	if p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests {
+		p.RetryAfter = seconds(res.Header.Get("Retry-After"))
+	}
+	return p
+}
