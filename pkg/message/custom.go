@@ -40,6 +40,7 @@ type Extension struct {
 	Hold         *Hold             `json:"hold,omitempty"`
 
 	// Of the entries that follow it.
+	Attempt     int        `json:"attempt,omitempty"`      // of a status: the attempt that it speaks of
 	Attempts    int        `json:"attempts,omitempty"`     // executions allowed
 	RetryAt     *time.Time `json:"retry_at,omitempty"`     // of a failed attempt
 	Silent      bool       `json:"silent,omitempty"`       // the holder gave no sign of life

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/kelseyhightower/envconfig"
+
+	"chiffon/pkg/token"
 )
 
 // Read fills the struct that into points to from variables that begin with prefix and "_". Tags of a field:
@@ -97,8 +99,8 @@ func (s setting) read(field reflect.Value) error {
 }
 
 func (s setting) complaint(value string, err error) string {
-	if s.tag.Get("secret") == "true" {
-		return "its value can't be read as " + s.kind()
+	if s.tag.Get("secret") == "true" || s.typ == reflect.TypeFor[token.Token]() {
+		return "its value is not " + s.kind()
 	}
 	if parse, ok := errors.AsType[*envconfig.ParseError](err); ok && s.kind() == "what it is for" {
 		return fmt.Sprintf("%q: %s", value, parse.Err)
