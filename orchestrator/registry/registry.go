@@ -77,6 +77,7 @@ type Registry struct {
 
 	mu      sync.RWMutex
 	agents  map[subject.AgentID]*Agent
+	listed  map[message.Running]time.Time // when an attempt was last in a heartbeat
 	unsaved map[subject.AgentID]bool
 	changed chan struct{} // closed and replaced when an agent comes, goes or changes what it offers
 	wake    chan struct{}
@@ -87,6 +88,7 @@ func Open(ctx context.Context, kv jetstream.KeyValue, lease time.Duration, log *
 	r := &Registry{
 		lease: lease, log: log, kv: kv,
 		agents: map[subject.AgentID]*Agent{}, unsaved: map[subject.AgentID]bool{},
+		listed:  map[message.Running]time.Time{},
 		changed: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	keys, err := kv.ListKeys(ctx)
@@ -184,6 +186,9 @@ func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
 		v.SendWork = true
 	}
 	r.agents[hb.AgentID] = next
+	for _, held := range hb.Running {
+		r.listed[held] = now
+	}
 	if !known || content(old) != content(next) {
 		r.unsaved[hb.AgentID] = true
 		select {
@@ -195,6 +200,20 @@ func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
 		r.signal()
 	}
 	return v
+}
+
+// Listed tells when a heartbeat last listed an attempt; zero if none has.
+func (r *Registry) Listed(id subject.TaskID, attempt int, boot uint64) time.Time {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.listed[message.Running{TaskID: id, Attempt: attempt, Boot: boot}]
+}
+
+// Ended forgets what was listed of a task.
+func (r *Registry) Ended(id subject.TaskID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.listed, func(held message.Running, _ time.Time) bool { return held.TaskID == id })
 }
 
 // content is what of an agent is stored, in one comparable value.

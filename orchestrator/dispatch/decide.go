@@ -1,0 +1,236 @@
+package dispatch
+
+import (
+	"time"
+
+	"chiffon/orchestrator/ledger"
+	"chiffon/orchestrator/registry"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// A world is what a decision rests on beside the task itself. It reads no clock.
+type world struct {
+	now       time.Time
+	since     time.Time // timers start no earlier
+	lease     time.Duration
+	grace     time.Duration
+	silence   time.Duration // after which a holder that no heartbeat lists counts as silent
+	lostAfter time.Duration
+	agents    []registry.Agent
+	listed    func(id subject.TaskID, attempt int, boot uint64) time.Time
+	consumer  func(name string) (delivered, acked uint64)
+	requeued  func(id subject.TaskID) int
+	busy      func() map[string]int // slots that are taken or promised, by agent id, when the world was made
+	coming    map[string]int        // promised since
+}
+
+// An action is one entry to append.
+type action struct {
+	kind    tasklog.Kind
+	target  string // of a request
+	hold    *message.Hold
+	fault   *fault.Fault
+	cancel  *message.Cancel
+	silent  bool
+	gone    bool
+	retryAt time.Time
+}
+
+// decide says what is to be appended to a task now, if anything. A pure function of the task and the world.
+func decide(t ledger.Task, w *world) (action, bool) {
+	switch t.State.Phase {
+	case tasklog.PhaseNone:
+		if t.State.Stray != nil {
+			return action{kind: tasklog.Error, fault: t.State.Stray}, true
+		}
+	case tasklog.PhaseHeld:
+		return w.held(t)
+	case tasklog.PhaseQueued:
+		return w.queued(t)
+	case tasklog.PhaseRunning:
+		return w.running(t)
+	case tasklog.PhaseFailed:
+		return w.failed(t)
+	case tasklog.PhaseCancelling:
+		return w.cancelling(t)
+	case tasklog.PhaseEnded:
+	}
+	return action{}, false
+}
+
+// waited is how long the tail has stood, as far as this process can swear.
+func (w *world) waited(t ledger.Task) time.Duration { return w.now.Sub(later(t.Seen, w.since)) }
+
+// settled reports whether whoever held the task has certainly stopped since it was revoked.
+func (w *world) settled(t ledger.Task) bool { return w.waited(t) >= w.lease+w.grace }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (w *world) expired(t ledger.Task) (action, bool) {
+	if t.Expires.IsZero() || w.now.Before(t.Expires) {
+		return action{}, false
+	}
+	flt := fault.New(fault.Timeout, "its time in the queue is over").With("attempted_retries", max(0, t.State.Attempt-1))
+	if !t.StartedAt.IsZero() {
+		flt = flt.With("last_attempt", t.StartedAt.UTC().Format(time.RFC3339))
+	} else {
+		flt = flt.With("last_attempt", t.SubmittedAt.UTC().Format(time.RFC3339))
+	}
+	return action{kind: tasklog.Error, fault: flt}, true
+}
+
+func (w *world) held(t ledger.Task) (action, bool) {
+	if a, ok := w.expired(t); ok {
+		return a, true
+	}
+	if agent, ok := w.place(t); ok {
+		return action{kind: tasklog.Queued, target: string(agent)}, true
+	}
+	return action{}, false
+}
+
+func (w *world) queued(t ledger.Task) (action, bool) {
+	if a, ok := w.expired(t); ok {
+		return a, true
+	}
+	s := t.State
+	if s.Target != subject.Any && s.Target != t.Agent && w.waited(t) > w.lease {
+		return hold("agent " + s.Target + " did not start it within a lease"), true
+	}
+	if s.Target == subject.Any && !w.anyoneCan(t) {
+		return hold("not every agent of type " + string(t.Type) + " offers " + t.WorkType), true
+	}
+	if w.waited(t) <= w.grace {
+		return action{}, false // a started entry may be on its way
+	}
+	delivered, acked := w.consumer(consumerOf(t))
+	switch {
+	case acked >= s.RequestSeq:
+		// Acknowledged and not started: nobody has it in hand.
+		return action{kind: tasklog.Queued, target: s.Target}, true
+	case delivered >= s.RequestSeq && w.someoneFree(t):
+		patience := min(10*time.Minute, 2*w.lease<<min(w.requeued(t.ID), 8))
+		if w.waited(t) > patience {
+			return action{kind: tasklog.Queued, target: s.Target}, true
+		}
+	}
+	return action{}, false
+}
+
+func hold(why string) action {
+	return action{kind: tasklog.Held, target: subject.Held, hold: &message.Hold{Reason: "placement", Detail: why}}
+}
+
+func consumerOf(t ledger.Task) string {
+	if t.State.Target == subject.Any {
+		return subject.TypeConsumer(t.Type, t.State.Priority)
+	}
+	return subject.AgentConsumer(subject.AgentID(t.State.Target), t.State.Priority)
+}
+
+func (w *world) running(t ledger.Task) (action, bool) {
+	s := t.State
+	if w.gone(t) {
+		flt := w.unavailable(t, "the runner of "+s.Holder+" was started anew and holds it no more")
+		if s.Attempt >= s.Allowed {
+			return action{kind: tasklog.Error, fault: flt, gone: true}, true
+		}
+		return action{kind: tasklog.AttemptFailed, fault: flt, gone: true, retryAt: w.now}, true
+	}
+	if a, ok := w.overdue(t); ok {
+		return a, true
+	}
+	if s.Allowed > 1 && w.silentFor(t) > w.silence {
+		flt := w.unavailable(t, "no sign of life from "+s.Holder)
+		flt.Code = fault.Timeout
+		return action{kind: tasklog.AttemptFailed, fault: flt, silent: true, retryAt: w.now}, true
+	}
+	return action{}, false
+}
+
+// gone reports whether the holder's runner has certainly lost the attempt: a later incarnation does not list it.
+func (w *world) gone(t ledger.Task) bool {
+	a, ok := w.agent(subject.AgentID(t.State.Holder))
+	return ok && !a.Heard.IsZero() && a.Boot > t.State.Boot && !a.Lists(t.ID, t.State.Attempt, t.State.Boot)
+}
+
+func (w *world) silentFor(t ledger.Task) time.Duration {
+	last := w.listed(t.ID, t.State.Attempt, t.State.Boot)
+	return w.now.Sub(later(last, later(t.Seen, w.since)))
+}
+
+// overdue asks a holder to stop whose time is over. It never ends the task at once: a runner may be about to begin.
+func (w *world) overdue(t ledger.Task) (action, bool) {
+	late, why := false, ""
+	switch {
+	case t.MaxDuration > 0:
+		late = w.now.Sub(t.Begun) > t.MaxDuration+w.lease && w.waited(t) > w.lease
+		why = "max_duration_seconds is over"
+	case t.State.Allowed == 1:
+		late = w.silentFor(t) > w.lostAfter
+		why = "its agent has been out of reach for too long"
+	}
+	if !late {
+		return action{}, false
+	}
+	return action{kind: tasklog.CancelRequested, cancel: &message.Cancel{Reason: why, By: subject.Orchestrator, Deadline: true}}, true
+}
+
+func (w *world) failed(t ledger.Task) (action, bool) {
+	s := t.State
+	if s.Silent && !w.settled(t) {
+		return action{}, false
+	}
+	if s.Attempt >= s.Allowed || s.Deaths >= tasklog.Poison {
+		flt := w.unavailable(t, "no attempt is left")
+		if s.Deaths >= tasklog.Poison {
+			flt = w.unavailable(t, "its runner died three times while it ran")
+		}
+		if s.Code == fault.Timeout {
+			flt.Code = fault.Timeout
+		}
+		return action{kind: tasklog.Error, fault: flt}, true
+	}
+	if w.now.Before(s.RetryAt) {
+		return action{}, false
+	}
+	return action{kind: tasklog.Queued, target: w.targetFor(t)}, true
+}
+
+func (w *world) cancelling(t ledger.Task) (action, bool) {
+	s := t.State
+	deadline := s.Cancel != nil && s.Cancel.Deadline
+	safe := w.gone(t) || s.Allowed > 1 && w.settled(t)
+	switch {
+	case safe && deadline:
+		return action{kind: tasklog.Error, fault: w.timeout(t, s.Cancel.Reason)}, true
+	case safe:
+		return action{kind: tasklog.Cancelled}, true
+	case deadline && w.settled(t), s.Cancel != nil && s.Cancel.Force && w.settled(t):
+		return action{kind: tasklog.Error, fault: w.timeout(t, "stop not confirmed: its outcome is unknown")}, true
+	}
+	return action{}, false
+}
+
+func (w *world) timeout(t ledger.Task, why string) *fault.Fault {
+	return fault.New(fault.Timeout, "%s", why).
+		With("attempted_retries", max(0, t.State.Attempt-1)).
+		With("last_attempt", t.StartedAt.UTC().Format(time.RFC3339))
+}
+
+func (w *world) unavailable(t ledger.Task, why string) *fault.Fault {
+	flt := fault.New(fault.AgentUnavailable, "attempt %d of %d: %s", t.State.Attempt, t.State.Allowed, why).
+		With("agent_id", t.State.Holder).With("last_heartbeat", nil)
+	if a, ok := w.agent(subject.AgentID(t.State.Holder)); ok && !a.Heard.IsZero() {
+		flt = flt.With("last_heartbeat", a.Heard.UTC().Format(time.RFC3339))
+	}
+	return flt
+}

@@ -1,0 +1,273 @@
+// Package dispatch decides what becomes of a task: it submits, places, cancels, retries, and repairs what delivery
+// cannot. All it does are conditional appends to the task log. It does not know how requests come in.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"chiffon/orchestrator/ledger"
+	"chiffon/orchestrator/registry"
+	"chiffon/pkg/broker"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// Config is what an operator sets. The zero value of a field means its default.
+type Config struct {
+	// Lease is how long a holder may go without reading that it still holds. Default 30 s.
+	Lease time.Duration
+
+	// Grace is how long it takes to kill a child for certain. Default 5 s.
+	Grace time.Duration
+
+	// Heartbeat is how often agents are heard. Default 5 s.
+	Heartbeat time.Duration
+
+	// LostAfter is how long work that may not be repeated, and has no max_duration_seconds, may be out of reach.
+	// Default 24 h.
+	LostAfter time.Duration
+
+	// Keep is how long ended tasks are kept. Default 30 days.
+	Keep time.Duration
+
+	// Name tells this orchestrator from others that wish to lead. Must be unique.
+	Name string
+}
+
+func (c Config) withDefaults() Config {
+	def := func(d *time.Duration, v time.Duration) {
+		if *d <= 0 {
+			*d = v
+		}
+	}
+	def(&c.Lease, 30*time.Second)
+	def(&c.Grace, 5*time.Second)
+	def(&c.Heartbeat, 5*time.Second)
+	def(&c.LostAfter, 24*time.Hour)
+	def(&c.Keep, 30*24*time.Hour)
+	return c
+}
+
+// A Dispatcher decides. Safe for concurrent use; Run repairs.
+type Dispatcher struct {
+	cfg    Config
+	client *broker.Client
+	ledger *ledger.Ledger
+	agents *registry.Registry
+	log    *slog.Logger
+
+	leads atomic.Bool
+	full  atomic.Bool // the task log has no room for new tasks
+	since time.Time   // timers start no earlier: Run began, or was itself stopped for a while
+
+	latest *world // what the reconciler looked at last
+
+	mu        sync.Mutex
+	consumers map[string][]string    // durables that exist, by what they are for
+	requeued  map[subject.TaskID]int // how often a request was put again without a start
+}
+
+// New returns a dispatcher that leads nothing until Run.
+func New(cfg Config, client *broker.Client, views *ledger.Ledger, agents *registry.Registry, log *slog.Logger) *Dispatcher {
+	return &Dispatcher{
+		cfg: cfg.withDefaults(), client: client, ledger: views, agents: agents, log: log,
+		consumers: map[string][]string{}, requeued: map[subject.TaskID]int{},
+	}
+}
+
+// Lease is how long a holder may go without confirming.
+func (d *Dispatcher) Lease() time.Duration { return d.cfg.Lease }
+
+// The reconciler's rhythm: all open tasks every sweepEvery, those that wait for a moment every lookEvery.
+const (
+	sweepEvery = 5 * time.Second
+	lookEvery  = 250 * time.Millisecond
+)
+
+// Run leads if nobody else does, and while it leads repairs what delivery cannot, until ctx ends.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, part := range []func(context.Context) error{d.lead, d.reconcile, d.housekeep} {
+		wg.Go(func() {
+			if err := part(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func (d *Dispatcher) reconcile(ctx context.Context) error {
+	changes := d.ledger.Changes(ctx)
+	look, sweep := time.NewTicker(lookEvery), time.NewTicker(sweepEvery)
+	defer look.Stop()
+	defer sweep.Stop()
+	d.since = time.Now()
+	last := d.since
+	for {
+		agents := d.agents.Changed()
+		select {
+		case <-ctx.Done():
+			return nil
+		case id := <-changes:
+			if t, ok := d.ledger.Get(id); ok {
+				d.consider(ctx, t)
+			}
+		case <-agents:
+			d.sweep(ctx, waiting)
+		case <-look.C:
+			d.sweep(ctx, timed)
+		case <-sweep.C:
+			d.sweep(ctx, func(ledger.Task) bool { return true })
+		}
+		// A gap in its own ticks means that this process was stopped: what it believes of others' silence is void.
+		now := time.Now()
+		if now.Sub(last) > sweepEvery+d.cfg.Heartbeat || !d.client.Connected() {
+			d.since = now
+		}
+		last = now
+	}
+}
+
+// waiting chooses what an agent's coming may change.
+func waiting(t ledger.Task) bool {
+	p := t.State.Phase
+	return p == tasklog.PhaseHeld || p == tasklog.PhaseQueued || p == tasklog.PhaseRunning || p == tasklog.PhaseCancelling
+}
+
+// timed chooses what waits for a moment that is short.
+func timed(t ledger.Task) bool {
+	p := t.State.Phase
+	return p == tasklog.PhaseFailed || p == tasklog.PhaseNone || !t.Expires.IsZero()
+}
+
+func (d *Dispatcher) sweep(ctx context.Context, choose func(ledger.Task) bool) {
+	if loading, _, _ := d.ledger.Loading(); loading || !d.leads.Load() {
+		return
+	}
+	d.latest = d.world(time.Now())
+	for _, t := range d.ledger.Open() {
+		if ctx.Err() != nil {
+			return
+		}
+		if choose(t) {
+			d.step(ctx, t, d.latest)
+		}
+	}
+}
+
+// consider looks at one task that has just changed.
+func (d *Dispatcher) consider(ctx context.Context, t ledger.Task) {
+	if t.Ended() {
+		d.agents.Ended(t.ID)
+	}
+	if t.Ended() || t.State.Phase == tasklog.PhaseRunning {
+		d.mu.Lock()
+		delete(d.requeued, t.ID)
+		d.mu.Unlock()
+	}
+	if t.Ended() || !d.leads.Load() {
+		return
+	}
+	now := time.Now()
+	if d.latest == nil || now.Sub(d.latest.now) > lookEvery {
+		d.latest = d.world(now)
+	}
+	d.latest.now = now
+	d.step(ctx, t, d.latest)
+}
+
+// world gathers what decisions rest on. Consumers and slots are asked for only when a decision needs them.
+func (d *Dispatcher) world(now time.Time) *world {
+	type progress struct{ delivered, acked uint64 }
+	known := map[string]progress{}
+	return &world{
+		now: now, since: d.since, lease: d.cfg.Lease, grace: d.cfg.Grace,
+		silence: d.cfg.Lease + 2*d.cfg.Heartbeat, lostAfter: d.cfg.LostAfter,
+		agents: d.agents.Agents(now), listed: d.agents.Listed, coming: map[string]int{},
+		busy: sync.OnceValue(d.ledger.Busy),
+		consumer: func(name string) (uint64, uint64) {
+			p, ok := known[name]
+			if !ok {
+				var err error
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				if p.delivered, p.acked, err = d.client.ConsumerState(ctx, name); err != nil {
+					d.log.Warn("consumer is not read", "consumer", name, "error", err)
+				}
+				known[name] = p
+			}
+			return p.delivered, p.acked
+		},
+		requeued: func(id subject.TaskID) int {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.requeued[id]
+		},
+	}
+}
+
+func (d *Dispatcher) step(ctx context.Context, t ledger.Task, w *world) {
+	act, ok := decide(t, w)
+	if !ok {
+		return
+	}
+	switch err := d.act(ctx, t, act); {
+	case err == nil:
+		w.took(t, act)
+	case errors.Is(err, broker.ErrRefused), ctx.Err() != nil:
+		// Somebody was faster: the ledger will show it, and the task is looked at again.
+	default:
+		d.log.Warn("task is not moved on", "task_id", t.ID, "trace_id", t.TraceID, "entry", act.kind, "error", err)
+	}
+}
+
+// housekeep watches the log's room and removes tasks that ended long ago.
+func (d *Dispatcher) housekeep(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		if info, err := d.client.StreamInfo(ctx, subject.TasksStream); err == nil {
+			limit := info.Config.MaxBytes
+			d.full.Store(limit > 0 && info.State.Bytes > uint64(limit)/10*9)
+		}
+		if loading, _, _ := d.ledger.Loading(); d.leads.Load() && !loading {
+			d.forget(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// forget removes some tasks whose end is older than the retention; never one without an end.
+func (d *Dispatcher) forget(ctx context.Context) {
+	const some = 1000
+	old := d.ledger.EndedBefore(time.Now().Add(-d.cfg.Keep), some)
+	for i, id := range old {
+		for _, stream := range []string{subject.StatusStream, subject.TasksStream} {
+			if err := d.client.PurgeTask(ctx, stream, id); err != nil {
+				d.log.Warn("old task is not removed", "task_id", id, "error", err)
+				d.ledger.Forget(old[:i]...)
+				return
+			}
+		}
+	}
+	if len(old) > 0 {
+		d.ledger.Forget(old...)
+		d.log.Info("old tasks are removed", "tasks", len(old))
+	}
+}

@@ -1,0 +1,282 @@
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"chiffon/orchestrator/view"
+	"chiffon/pkg/broker"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// A Cursor is how far a watcher has read the two streams.
+type Cursor struct {
+	Tasks  uint64
+	Status uint64
+}
+
+// String is the cursor as the id of an event.
+func (c Cursor) String() string { return fmt.Sprintf("%d.%d", c.Tasks, c.Status) }
+
+// ParseCursor reads the id of an event.
+func ParseCursor(s string) (Cursor, error) {
+	var c Cursor
+	if s == "" {
+		return c, nil
+	}
+	if n, err := fmt.Sscanf(s, "%d.%d", &c.Tasks, &c.Status); n != 2 || err != nil || c.String() != s {
+		return Cursor{}, fmt.Errorf("event id %q is not <number>.<number>", s)
+	}
+	return c, nil
+}
+
+// settle is how long a watcher waits, after an end, for statuses that the end counts and the stream does not show.
+const settle = 3 * time.Second
+
+// Watch yields everything that happened to a task behind a cursor, in order, then what happens, and returns after the
+// end mark. Statuses come before the end that counts them; those that have expired are yielded as one gap. With
+// follow false it stops at what there is now. An error is the last thing it yields.
+func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, follow bool) iter.Seq2[view.Event, error] {
+	return func(yield func(view.Event, error) bool) {
+		wake, stop := l.subscribe(id)
+		defer stop()
+		w := watch{client: l.client, id: id, from: from, at: from, yield: yield}
+		var patience <-chan time.Time
+		for {
+			more, err := w.round(ctx, !follow)
+			if err != nil {
+				if ctx.Err() == nil {
+					yield(view.Event{}, err)
+				}
+				return
+			}
+			if !more {
+				return
+			}
+			if w.end != nil && patience == nil {
+				patience = time.After(settle)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+			case <-patience:
+				w.impatient = true
+			}
+		}
+	}
+}
+
+func (l *Ledger) subscribe(id subject.TaskID) (wake chan struct{}, stop func()) {
+	wake = make(chan struct{}, 1)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watchers[id] == nil {
+		l.watchers[id] = map[chan struct{}]bool{}
+	}
+	l.watchers[id][wake] = true
+	return wake, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.watchers[id], wake)
+		if len(l.watchers[id]) == 0 {
+			delete(l.watchers, id)
+		}
+	}
+}
+
+// errEnough ends a round when the reader wants no more.
+var errEnough = errors.New("enough")
+
+// A watch is one reader's way through a task.
+type watch struct {
+	client    *broker.Client
+	id        subject.TaskID
+	from      Cursor // where the reader began
+	at        Cursor // how far it is
+	yield     func(view.Event, error) bool
+	impatient bool
+
+	log   []tasklog.Entry // the whole log, as far as it is read
+	state tasklog.State
+	count map[int]int    // statuses seen, by attempt
+	end   *tasklog.Entry // the valid end, once it is read
+	seen  recent
+}
+
+// recent remembers the last message ids, to drop what was sent twice: a repetition comes soon after its first.
+type recent struct {
+	ids  map[message.UUID]bool
+	ring [512]message.UUID
+	n    int
+}
+
+// repeated reports whether an id was seen lately, and remembers it.
+func (r *recent) repeated(id message.UUID) bool {
+	if r.ids[id] {
+		return true
+	}
+	if r.ids == nil {
+		r.ids = map[message.UUID]bool{}
+	}
+	slot := &r.ring[r.n%len(r.ring)]
+	delete(r.ids, *slot)
+	*slot, r.ids[id] = id, true
+	r.n++
+	return false
+}
+
+// round yields what is new. It returns more=false when there is nothing to come: the end was yielded, or last is set.
+func (w *watch) round(ctx context.Context, last bool) (more bool, err error) {
+	news, err := w.readLog(ctx)
+	if err != nil {
+		return false, err
+	}
+	if err = w.readStatus(ctx, &news); err == nil {
+		err = w.entries(news)
+	}
+	if err == nil && w.end != nil {
+		more, err = w.finish(ctx, last)
+	} else if err == nil {
+		more = !last
+	}
+	if errors.Is(err, errEnough) {
+		return false, nil
+	}
+	return more, err
+}
+
+// readLog reads the entries behind those read before, and returns those to be yielded. The end is kept back.
+func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
+	from := uint64(1)
+	if n := len(w.log); n > 0 {
+		from = w.log[n-1].Seq + 1
+	}
+	for m, err := range w.client.Range(ctx, subject.TasksStream, subject.Task(w.id), from) {
+		if err != nil {
+			return nil, fmt.Errorf("watch task %s: %w", w.id, err)
+		}
+		e := m.Entry()
+		var void error
+		w.state, void = w.state.Next(e)
+		if void != nil && e.Err == nil {
+			e.Err = void
+		}
+		w.log = append(w.log, e)
+		if w.end == nil && w.state.Phase == tasklog.PhaseEnded {
+			w.end = &e
+			continue
+		}
+		if e.Seq > w.at.Tasks {
+			news = append(news, e)
+		}
+	}
+	return news, nil
+}
+
+// readStatus yields new statuses, and before each the entries that were stored earlier.
+func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
+	if w.count == nil {
+		w.count = map[int]int{}
+	}
+	for m, err := range w.client.Range(ctx, subject.StatusStream, subject.Task(w.id), w.at.Status+1) {
+		if err != nil {
+			return fmt.Errorf("watch task %s: %w", w.id, err)
+		}
+		for len(*news) > 0 && (*news)[0].Time.Before(m.Time) {
+			if err := w.entries((*news)[:1]); err != nil {
+				return err
+			}
+			*news = (*news)[1:]
+		}
+		w.at.Status = m.Seq
+		ev := view.Event{ID: w.at.String(), Kind: "status", Time: m.Time, Message: m.Data}
+		if p, ok := subject.Parse(m.Subject); ok {
+			ev.AgentID = p.Writer
+		}
+		st, err := message.Decode[message.WorkStatus](m.Data)
+		switch {
+		case err != nil:
+			ev.Void, ev.Message = err.Error(), nil
+		case w.seen.repeated(st.MessageID):
+			continue
+		}
+		ev.Attempt = attemptOf(st.Custom)
+		w.count[ev.Attempt]++
+		if !w.yield(ev, nil) {
+			return errEnough
+		}
+	}
+	return nil
+}
+
+func (w *watch) entries(news []tasklog.Entry) error {
+	for _, e := range news {
+		w.at.Tasks = max(w.at.Tasks, e.Seq)
+		if !w.yield(w.event(e), nil) {
+			return errEnough
+		}
+	}
+	return nil
+}
+
+func (w *watch) event(e tasklog.Entry) view.Event {
+	ev := view.Event{ID: w.at.String(), Kind: string(e.Kind), Time: e.Time, Attempt: e.Attempt}
+	if e.Subject.Writer != subject.Orchestrator {
+		ev.AgentID = e.Subject.Writer
+	}
+	if e.Err != nil {
+		ev.Void = e.Err.Error()
+	}
+	if _, err := message.Read(e.Data); err == nil {
+		ev.Message = e.Data
+	}
+	return ev
+}
+
+// finish yields the end and the end mark once every status that the end counts was yielded, or will not come.
+func (w *watch) finish(ctx context.Context, last bool) (more bool, err error) {
+	want := 0
+	if x := w.end.Message.Custom.Chiffon; x != nil {
+		want = x.StatusCount
+	}
+	missing := want - w.count[w.end.Attempt]
+	if missing > 0 && w.from != (Cursor{}) {
+		// What was yielded before the resumption counts too.
+		if missing, err = w.recount(ctx, want); err != nil {
+			return false, err
+		}
+	}
+	if missing > 0 && !w.impatient && !last && time.Since(w.end.Time) < time.Minute {
+		return true, nil
+	}
+	if missing > 0 && !w.yield(view.Event{ID: w.at.String(), Kind: "gap", Time: w.end.Time, Attempt: w.end.Attempt, Missing: missing}, nil) {
+		return false, nil
+	}
+	if w.end.Seq > w.from.Tasks {
+		if err := w.entries([]tasklog.Entry{*w.end}); err != nil {
+			return false, err
+		}
+	}
+	task := newTask(w.id).Describe(w.log)
+	w.yield(view.Event{ID: w.at.String(), Kind: "end", Time: w.end.Time, Task: &task}, nil)
+	return false, nil
+}
+
+func (w *watch) recount(ctx context.Context, want int) (missing int, err error) {
+	n := 0
+	for m, err := range w.client.Range(ctx, subject.StatusStream, subject.Task(w.id), 1) {
+		if err != nil {
+			return 0, fmt.Errorf("watch task %s: %w", w.id, err)
+		}
+		if st, err := message.Decode[message.WorkStatus](m.Data); err == nil && attemptOf(st.Custom) == w.end.Attempt {
+			n++
+		}
+	}
+	return max(0, want-n), nil
+}
