@@ -20,7 +20,7 @@ help: ## list the targets
 
 build: ## build both programs into bin/
 	@mkdir -p $(BIN)
-	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o $(BIN)/ ./orchestrator ./agentrunner
+	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X chiffon/pkg/build.version=$(VERSION)' -o $(BIN)/ ./orchestrator ./agentrunner
 
 # make itself ends with 2 whatever went wrong; the exit code of the demo stands in what it prints ("Error 3").
 demo: build ## see it work: broker, orchestrator, runner and one real task, until Ctrl-C (ARGS=--once: end by itself)

