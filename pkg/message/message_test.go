@@ -416,7 +416,7 @@ func TestText(t *testing.T) {
 		"text":               {"größer\n", "größer\n", ""},
 		"no UTF-8":           {"\xff\x00", "/wA=", "base64"},
 		"larger when quoted": {strings.Repeat("\x01", 6), "AQEBAQEB", "base64"},
-		"colours":            {strings.Repeat("red \x1b[0m", 9), strings.Repeat("red \x1b[0m", 9), ""},
+		"colours":            {strings.Repeat("a long red word \x1b[0m", 9), strings.Repeat("a long red word \x1b[0m", 9), ""},
 	} {
 		text, encoding := Text([]byte(c.in))
 		back, err := Step{Output: text, OutputEncoding: encoding}.Bytes()
@@ -489,4 +489,65 @@ func TestUUIDs(t *testing.T) {
 	if id, err := ParseUUID(strings.ToUpper(anID)); id != anID || err != nil {
 		t.Errorf("ParseUUID(upper case) = %q, %v, want %q", id, err, anID)
 	}
+}
+
+// The tables of fields in docs/protocol.md say what the code does: each field, and whether it is required.
+func TestDocumentTables(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	requiredRow := regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| [^|]* \\| (yes|no) \\|")
+	keyRow := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [^|]* \\|$")
+	for _, c := range []struct {
+		heading string
+		row     *regexp.Regexp
+		types   []any
+	}{
+		{"## Envelope\n", requiredRow, []any{wire{}}},
+		{"## work_request\n", requiredRow, []any{WorkRequest{}}},
+		{"## work_status\n", requiredRow, []any{WorkStatus{}}},
+		{"## work_result\n", requiredRow, []any{WorkResult{}}},
+		{"## error\n", requiredRow, []any{Failure{}}},
+		{"## Heartbeat\n", requiredRow, []any{Heartbeat{}, HeartbeatReply{}}},
+		{"## Our own fields\n", keyRow, []any{Custom{}, Extension{}}},
+	} {
+		_, section, ok := strings.Cut(string(text), c.heading)
+		if !ok {
+			t.Errorf("no section %q", c.heading)
+			continue
+		}
+		section, _, _ = strings.Cut(section, "\n## ")
+		var got, want []string
+		for _, row := range c.row.FindAllStringSubmatch(section, -1) {
+			got = append(got, strings.Join(row[1:], " "))
+		}
+		for _, v := range c.types {
+			want = append(want, fieldsOf(reflect.TypeOf(v), "", c.row == requiredRow)...)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s has\n%s\nwant\n%s", c.heading, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// fieldsOf lists fields as the tables do: those of a payload's objects behind their own, required or not.
+func fieldsOf(t reflect.Type, above string, required bool) (all []string) {
+	for _, f := range newPlan(t).fields {
+		row := above + f.name
+		if required {
+			word := " no"
+			if f.need || f.name == "protocol_version" && t == reflect.TypeFor[wire]() {
+				word = " yes"
+			}
+			row += word
+		}
+		all = append(all, row)
+		switch inner := t.Field(f.index).Type; inner {
+		case reflect.TypeFor[*Hints](), reflect.TypeFor[*Step](), reflect.TypeFor[*ResourcesUsed]():
+			all = append(all, fieldsOf(inner.Elem(), above+f.name+".", required)...)
+		}
+	}
+	return all
 }
