@@ -36,7 +36,7 @@ func Supervise() {
 	}
 	s := &supervision{command: *first.Start, self: os.Getpid(), news: json.NewEncoder(tell)}
 	s.news.Encode(news{Outcome: s.run(orders)})
-	os.Exit(0)
+	syscall.Exit(0) // nothing is left to flush or to wait for
 }
 
 // What is left of a tree when its program has ended by itself may end by itself too, then on a signal, then it is

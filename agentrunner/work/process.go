@@ -1,0 +1,227 @@
+package work
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"chiffon/agentrunner/child"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+)
+
+const (
+	listingTime = time.Minute // what a command that counts steps may take
+	listingSize = 4 << 20     // bytes of it that are read
+	bufferSize  = 64 << 10    // of one read; a pipe holds no more
+)
+
+// Work runs the program of a job.
+func (j *job) Work(ctx context.Context, a Attempt, out Sink) Outcome {
+	began := time.Now()
+	end := Outcome{Resources: &message.ResourcesUsed{}}
+	if ctx.Err() != nil {
+		return stopped(ctx, end)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if j.maxTime > 0 {
+		left := j.maxTime
+		if !a.Began.IsZero() {
+			left -= time.Since(a.Began)
+		}
+		defer time.AfterFunc(left, func() { cancel(j.timeout(a)) }).Stop()
+	}
+	dir, err := os.MkdirTemp(a.Dir, fmt.Sprintf("%s-%d-", a.Task, a.Number))
+	if err != nil {
+		return cannot(end, err)
+	}
+	defer os.RemoveAll(dir)
+	argv, listing, cwd, err := j.files(dir)
+	if err != nil {
+		return cannot(end, err)
+	}
+	env := append(j.environment(dir), a.environment()...)
+	if j.t.paramsFile {
+		name := filepath.Join(dir, "parameters.json")
+		if err := os.WriteFile(name, j.params, 0o600); err != nil {
+			return cannot(end, err)
+		}
+		env = append(env, "CHIFFON_PARAMETERS_FILE="+name)
+	}
+	s := &stepper{rule: j.t.steps, out: out}
+	j.count(ctx, s, listing, cwd, env)
+	end = j.run(ctx, a, s, j.command(argv, cwd, env))
+	end.Resources.DurationSeconds = int((time.Since(began) + time.Second - 1) / time.Second)
+	return end
+}
+
+// environment is that of the type; a runner without a home gives its programs one.
+func (j *job) environment(dir string) []string {
+	env := slices.Clone(j.env)
+	if !slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
+		env = append(env, "HOME="+dir)
+	}
+	return env
+}
+
+// count asks the listing command how many steps there will be. Without an answer nobody knows: the work goes on.
+func (j *job) count(ctx context.Context, s *stepper, listing []string, cwd string, env []string) {
+	if s.rule == nil {
+		return
+	}
+	s.total = s.rule.number
+	if len(listing) == 0 {
+		return
+	}
+	p, err := child.Start(ctx, j.command(listing, cwd, env))
+	if err != nil {
+		return
+	}
+	p.Deadline(listingTime)
+	defer context.AfterFunc(ctx, func() { p.Stop(syscall.SIGKILL, time.Second) })()
+	text := &bytes.Buffer{}
+	io.Copy(text, io.LimitReader(p.Output(), listingSize))
+	io.Copy(io.Discard, p.Output())
+	if p.Wait().ExitCode == 0 {
+		s.names, s.total = s.rule.listing(text.Bytes())
+	}
+}
+
+// run starts the program, passes on what it says and waits until nothing of it is left.
+func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) Outcome {
+	c.Stdin, c.Survive = j.stdin, j.t.Attempts == 1
+	end := Outcome{Resources: &message.ResourcesUsed{}}
+	if ctx.Err() != nil {
+		return stopped(ctx, end)
+	}
+	p, err := child.Start(ctx, c)
+	if err != nil {
+		if ctx.Err() != nil {
+			return stopped(ctx, end)
+		}
+		return cannot(end, err)
+	}
+	if c.Survive && j.maxTime > 0 {
+		p.Deadline(j.maxTime + 2*j.t.grace) // holds also when the runner is gone
+	}
+	if a.Started != nil {
+		a.Started(p)
+	}
+	gpu := watchGPU(p)
+	limit := make(chan struct{})
+	over := func() {
+		close(limit)
+		p.Stop(0, 0)
+	}
+	unwatch := context.AfterFunc(ctx, func() {
+		signal, grace := syscall.Signal(0), time.Duration(0)
+		if stop := cause(ctx); stop != nil {
+			signal, grace = signalOr(stop.Signal, 0), stop.Grace
+		}
+		p.Stop(signal, grace)
+	})
+	j.pass(p.Output(), s, over)
+	result := p.Wait()
+	unwatch()
+
+	end.ExitCode, end.Signal = result.ExitCode, result.Signal
+	end.Resources.CPUTimeMS = int(result.CPU.Milliseconds())
+	end.Resources.GPUVRAMMB = gpu()
+	select {
+	case <-limit:
+		return j.exceeded(end, "max_output", j.t.maxOutput, j.t.maxOutput+1)
+	default:
+	}
+	return j.judge(ctx, s, result, end)
+}
+
+// pass hands the output to the steps, up to the limit; what comes behind it is read and dropped, over is called once.
+func (j *job) pass(output io.Reader, s *stepper, over func()) {
+	buffer := make([]byte, bufferSize)
+	for left, stopped := j.t.maxOutput, false; ; {
+		n, err := output.Read(buffer)
+		take := min(int64(n), left)
+		if take > 0 {
+			s.Output(buffer[:take])
+			left -= take
+		}
+		if take < int64(n) && !stopped {
+			stopped = true
+			over()
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// judge says what the end of a process means.
+func (j *job) judge(ctx context.Context, s *stepper, result child.Outcome, end Outcome) Outcome {
+	switch {
+	case result.OverUsed > 0:
+		return j.exceeded(end, "max_memory_mb", j.maxMem>>20, result.OverUsed>>20)
+	case result.Expired:
+		end.Status = message.ResultFailed
+		end.Fault = fault.New(fault.Timeout, "the deadline passed before anybody moved it, so the work was ended")
+		return end
+	case result.Stopped && ctx.Err() != nil:
+		return stopped(ctx, end)
+	case result.Err != "" && result.Signal != "":
+		end.Status, end.Note = message.ResultFailed, result.Err
+		end.Fault = fault.New(fault.AgentUnavailable, "%s", result.Err)
+		return end
+	case result.ExitCode == 0:
+		s.completed()
+		end.Status = message.ResultSuccess
+		return end
+	}
+	end.Status, end.Note = message.ResultFailed, result.Err
+	return end
+}
+
+// timeout is why work is stopped that took too long.
+func (j *job) timeout(a Attempt) *Stop {
+	flt := fault.New(fault.Timeout, "max_duration_seconds: the work was not done within %s", j.maxTime).
+		With("attempted_retries", max(a.Number-1, 0)).With("last_attempt", time.Now().UTC().Format(time.RFC3339))
+	return &Stop{Reason: flt.Message, Fault: flt}
+}
+
+func (j *job) exceeded(end Outcome, limit string, available, required int64) Outcome {
+	end.Status = message.ResultFailed
+	end.Fault = fault.New(fault.ResourceLimitExceeded, "%s: the work went beyond %d and was ended", limit, available).
+		With("limit_name", limit).With("available", int(available)).With("required", int(required))
+	return end
+}
+
+// cannot is the outcome when the runner itself could not do its part.
+func cannot(end Outcome, err error) Outcome {
+	end.Status, end.ExitCode, end.Note = message.ResultFailed, child.ExitNotExecutable, err.Error()
+	end.Fault = fault.New(fault.AgentUnavailable, "the runner could not start the work: %v", err)
+	return end
+}
+
+// cause is why a context ended; nil when nobody said.
+func cause(ctx context.Context) *Stop {
+	stop, _ := context.Cause(ctx).(*Stop)
+	return stop
+}
+
+// stopped is the outcome of work that was ended by its context.
+func stopped(ctx context.Context, end Outcome) Outcome {
+	end.Status = message.ResultCancelled
+	if stop := cause(ctx); stop != nil {
+		end.Note = stop.Reason
+		if stop.Fault != nil {
+			end.Status, end.Fault = message.ResultFailed, stop.Fault
+		}
+	}
+	return end
+}
