@@ -192,7 +192,8 @@ func (w *wire) envelope() Envelope {
 	}
 }
 
-// Encode writes the message. It judges what it writes as Decode does what it reads, with the same faults.
+// Encode writes the message. It judges what it writes as Decode does what it reads, with the same faults; only what is
+// no UTF-8 in a string becomes U+FFFD, so that a bad name does not cost a result.
 func (m Message[P]) Encode() ([]byte, error) { return seal(m.Envelope, m.Payload.Kind(), &m.Payload) }
 
 // MarshalJSON is Encode.
@@ -234,6 +235,12 @@ func seal(e Envelope, kind Kind, payload any) ([]byte, error) {
 	}
 	if len(data) > MaxSize {
 		return nil, fault.Invalid("", "has %d bytes, more than the %d allowed", len(data), MaxSize)
+	}
+	if kind == KindWorkRequest || kind == KindError {
+		// what the sender made freely is deeper in the message than it was by itself
+		if err := scan(data); err != nil {
+			return nil, asFault(err)
+		}
 	}
 	return data, nil
 }

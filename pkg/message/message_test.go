@@ -118,150 +118,6 @@ func fieldOf(err error) string {
 	return strings.TrimSpace(strings.Fields(f.Error())[0] + " " + f.Field())
 }
 
-var jsonBlocks = regexp.MustCompile("(?s)```json\n(.*?)```")
-
-func TestDocumentExamples(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := jsonBlocks.FindAllSubmatch(text, -1)
-	if len(blocks) < 8 {
-		t.Errorf("docs/protocol.md has %d JSON examples, want one for each form at least", len(blocks))
-	}
-	for _, block := range blocks {
-		var back []byte
-		var err error
-		switch data := block[1]; {
-		case bytes.Contains(data, []byte(`"message_id"`)):
-			var m Any
-			if m, err = Read(data); err == nil {
-				back, err = m.Encode()
-			}
-		case bytes.Contains(data, []byte(`"protocol_versions"`)):
-			var h Heartbeat
-			if h, err = DecodeHeartbeat(data); err == nil {
-				back, err = json.Marshal(h)
-			}
-		default:
-			var r HeartbeatReply
-			if r, err = DecodeHeartbeatReply(data); err == nil {
-				back, err = json.Marshal(r)
-			}
-		}
-		if err != nil {
-			t.Errorf("%v in %s", err, block[1])
-			continue
-		}
-		sameJSON(t, back, block[1])
-	}
-}
-
-func TestFaultsNameTheField(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", MaxOutput+1)
-	for name, c := range map[string]struct {
-		example string
-		edits   map[string]any
-		want    string
-	}{
-		"no version":              {"work_request", map[string]any{"protocol_version": nil}, "5003 protocol_version"},
-		"version is no string":    {"work_request", map[string]any{"protocol_version": 1}, "5003 protocol_version"},
-		"empty version":           {"work_request", map[string]any{"protocol_version": ""}, "5003 protocol_version"},
-		"version 2.0":             {"work_request", map[string]any{"protocol_version": "2.0"}, "5006"},
-		"version 2.0, no id":      {"work_request", map[string]any{"protocol_version": "2.0", "message_id": nil}, "5006"},
-		"no message id":           {"work_request", map[string]any{"message_id": nil}, "5003 message_id"},
-		"message id is no UUID":   {"work_request", map[string]any{"message_id": "17"}, "5003 message_id"},
-		"UUID with wrong dashes":  {"work_request", map[string]any{"message_id": strings.ReplaceAll(anID, "-", "0")}, "5003 message_id"},
-		"no sender":               {"work_request", map[string]any{"from_agent": nil}, "5003 from_agent"},
-		"sender in capitals":      {"work_request", map[string]any{"from_agent": "Infra"}, "5003 from_agent"},
-		"recipient is a list":     {"work_request", map[string]any{"to_agent": []string{"infra"}}, "5003 to_agent"},
-		"no timestamp":            {"work_request", map[string]any{"timestamp": nil}, "5003 timestamp"},
-		"timestamp in words":      {"work_request", map[string]any{"timestamp": "yesterday"}, "5003 timestamp"},
-		"date only":               {"work_request", map[string]any{"timestamp": "2026-01-19"}, "5003 timestamp"},
-		"trace id all zero":       {"work_request", map[string]any{"trace_id": string(nilUUID)}, "5003 trace_id"},
-		"no request id":           {"work_request", map[string]any{"request_id": nil}, "5003 request_id"},
-		"unknown type":            {"work_request", map[string]any{"type": "work_order"}, "5003 type"},
-		"no payload":              {"work_request", map[string]any{"payload": nil}, "5003 payload"},
-		"payload is a string":     {"work_request", map[string]any{"payload": "run"}, "5003 payload"},
-		"custom fields are null":  {"work_request", map[string]any{"x_custom_fields": json.RawMessage("null")}, "5003 x_custom_fields"},
-		"custom fields are list":  {"work_request", map[string]any{"x_custom_fields": []int{}}, "5003 x_custom_fields"},
-		"agent id":                {"work_request", map[string]any{"x_custom_fields": map[string]any{"agent_id": "any"}}, "5003 x_custom_fields.agent_id"},
-		"labels":                  {"work_request", map[string]any{"x_custom_fields": map[string]any{"chiffon": map[string]any{"labels": map[string]any{"a": 1}}}}, "5003 x_custom_fields.chiffon.labels.a"},
-		"needs":                   {"work_request", map[string]any{"x_custom_fields": map[string]any{"chiffon": map[string]any{"needs": []any{"gpu", 7}}}}, "5003 x_custom_fields.chiffon.needs[1]"},
-		"null in a list":          {"work_request", map[string]any{"x_custom_fields": map[string]any{"chiffon": map[string]any{"needs": []any{nil}}}}, "5003 x_custom_fields.chiffon.needs[0]"},
-		"no task id":              {"work_request", map[string]any{"payload.task_id": nil}, "5003 payload.task_id"},
-		"task id is no UUID":      {"work_request", map[string]any{"payload.task_id": "task-1"}, "5003 payload.task_id"},
-		"no work type":            {"work_request", map[string]any{"payload.work_type": nil}, "5003 payload.work_type"},
-		"empty work type":         {"work_request", map[string]any{"payload.work_type": ""}, "5003 payload.work_type"},
-		"control in work type":    {"work_request", map[string]any{"payload.work_type": "a\nb"}, "5003 payload.work_type"},
-		"no parameters":           {"work_request", map[string]any{"payload.parameters": nil}, "5003 payload.parameters"},
-		"parameters are a list":   {"work_request", map[string]any{"payload.parameters": []int{}}, "5003 payload.parameters"},
-		"parameters are null":     {"work_request", map[string]any{"payload.parameters": json.RawMessage("null")}, "5003 payload.parameters"},
-		"hints are null":          {"work_request", map[string]any{"payload.hints": json.RawMessage("null")}, "5003 payload.hints"},
-		"no time":                 {"work_request", map[string]any{"payload.hints.max_duration_seconds": 0}, "5003 payload.hints.max_duration_seconds"},
-		"negative memory":         {"work_request", map[string]any{"payload.hints.max_memory_mb": -1}, "5003 payload.hints.max_memory_mb"},
-		"broken memory":           {"work_request", map[string]any{"payload.hints.gpu_vram_mb": 1.5}, "5003 payload.hints.gpu_vram_mb"},
-		"unknown status":          {"work_status", map[string]any{"payload.status": "done"}, "5003 payload.status"},
-		"101 percent":             {"work_status", map[string]any{"payload.progress_percent": 101}, "5003 payload.progress_percent"},
-		"percent as text":         {"work_status", map[string]any{"payload.progress_percent": "50"}, "5003 payload.progress_percent"},
-		"step null":               {"work_status", map[string]any{"payload.step": json.RawMessage("null")}, "5003 payload.step"},
-		"step 0":                  {"work_status", map[string]any{"payload.step.number": 0}, "5003 payload.step.number"},
-		"step without number":     {"work_status", map[string]any{"payload.step.number": nil}, "5003 payload.step.number"},
-		"step without name":       {"work_status", map[string]any{"payload.step.name": nil}, "5003 payload.step.name"},
-		"output is no base64":     {"work_status", map[string]any{"payload.step.output": "@", "payload.step.output_encoding": "base64"}, "5003 payload.step.output"},
-		"unknown encoding":        {"work_status", map[string]any{"payload.step.output_encoding": "gzip"}, "5003 payload.step.output_encoding"},
-		"much output":             {"work_status", map[string]any{"payload.step.output": long}, "5003 payload.step.output"},
-		"chunk":                   {"chunk_1", map[string]any{"payload.step.output_chunk": "all"}, "5003 payload.step.output_chunk"},
-		"no exit code":            {"work_result_success", map[string]any{"payload.exit_code": nil}, "5003 payload.exit_code"},
-		"success with 1":          {"work_result_success", map[string]any{"payload.exit_code": 1}, "5003 payload.exit_code"},
-		"failed with 0":           {"work_result_failed", map[string]any{"payload.exit_code": 0}, "5003 payload.exit_code"},
-		"failed with 256":         {"work_result_failed", map[string]any{"payload.exit_code": 256}, "5003 payload.exit_code"},
-		"result running":          {"work_result_failed", map[string]any{"payload.status": "running"}, "5003 payload.status"},
-		"negative duration":       {"work_result_failed", map[string]any{"payload.resources_used.duration_seconds": -1}, "5003 payload.resources_used.duration_seconds"},
-		"output null":             {"work_result_failed", map[string]any{"payload.output": json.RawMessage("null")}, "5003 payload.output"},
-		"no error code":           {"error", map[string]any{"payload.error_code": nil}, "5003 payload.error_code"},
-		"error code 404":          {"error", map[string]any{"payload.error_code": 404}, "5003 payload.error_code"},
-		"error code 5000":         {"error", map[string]any{"payload.error_code": 5000}, "5003 payload.error_code"},
-		"no error message":        {"error", map[string]any{"payload.error_message": nil}, "5003 payload.error_message"},
-		"context is a list":       {"error", map[string]any{"payload.error_context": []int{}}, "5003 payload.error_context"},
-		"error code 5999 is kept": {"error", map[string]any{"payload.error_code": 5999}, ""},
-		"null inside context":     {"error", map[string]any{"payload.error_context": map[string]any{"last_heartbeat": json.RawMessage("null")}}, ""},
-		"empty parameters":        {"work_request", map[string]any{"payload.parameters": map[string]any{}}, ""},
-		"no hints":                {"work_request", map[string]any{"payload.hints": nil}, ""},
-		"empty hints":             {"work_request", map[string]any{"payload.hints": map[string]any{}}, ""},
-		"no custom fields":        {"work_request", map[string]any{"x_custom_fields": nil}, ""},
-		"no step, no progress":    {"work_status", map[string]any{"payload.step": nil, "payload.progress_percent": nil}, ""},
-		"progress 0":              {"work_status", map[string]any{"payload.progress_percent": 0}, ""},
-		"empty output":            {"work_status", map[string]any{"payload.step.output": ""}, ""},
-		"as much as may be":       {"work_status", map[string]any{"payload.step.output": long[1:]}, ""},
-		"cancelled":               {"work_result_failed", map[string]any{"payload.status": "cancelled", "payload.exit_code": 143}, ""},
-		"no resources":            {"work_result_failed", map[string]any{"payload.resources_used": nil}, ""},
-		"some resources":          {"work_result_failed", map[string]any{"payload.resources_used": map[string]any{"cpu_time_ms": 0}}, ""},
-		"other type of agent":     {"work_request", map[string]any{"to_agent": "lab_2"}, ""},
-		"time without offset":     {"work_request", map[string]any{"timestamp": "2026-01-19T04:21:04"}, ""},
-		"comma and short offset":  {"work_request", map[string]any{"timestamp": "2026-01-19T04:21:04,25+0100"}, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			data := edited(t, c.example, c.edits)
-			m, err := Read(data)
-			if got := fieldOf(err); got != c.want {
-				t.Fatalf("Read(%.2000s) = %v, want %q", data, err, c.want)
-			}
-			if err != nil {
-				return
-			}
-			back, err := m.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
-			sameJSON(t, back, data)
-		})
-	}
-}
-
 func TestOtherVersionSaysWhatIsSpoken(t *testing.T) {
 	t.Parallel()
 	_, err := Read([]byte(`{"protocol\u005fversion":"2.0","payload":{"work_type":"weave"},"type":7}`))
@@ -342,6 +198,12 @@ func TestEncodeJudges(t *testing.T) {
 				t.Errorf("Encode() = %s, %v, want %q", data, err, c.want)
 			}
 		})
+	}
+	deep := New(subject.Orchestrator, "infra", NewUUID(), NewUUID(), WorkRequest{
+		TaskID: subject.TaskID(NewUUID()), WorkType: "w", Parameters: json.RawMessage(`{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}`),
+	})
+	if _, err := deep.Encode(); fieldOf(err) != "5003" {
+		t.Errorf("Encode() with 65 levels = %v, want 5003", err)
 	}
 	for _, parameters := range []string{"", "{", `{}{}`, `{},"work_type":"x"`, `{"a":1,"a":2}`, `[1]`, `{"a":` + strings.Repeat("[", 99)} {
 		m := New(subject.Orchestrator, "infra", NewUUID(), NewUUID(), WorkRequest{
@@ -489,65 +351,4 @@ func TestUUIDs(t *testing.T) {
 	if id, err := ParseUUID(strings.ToUpper(anID)); id != anID || err != nil {
 		t.Errorf("ParseUUID(upper case) = %q, %v, want %q", id, err, anID)
 	}
-}
-
-// The tables of fields in docs/protocol.md say what the code does: each field, and whether it is required.
-func TestDocumentTables(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile("../../docs/protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	requiredRow := regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\| [^|]* \\| (yes|no) \\|")
-	keyRow := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [^|]* \\|$")
-	for _, c := range []struct {
-		heading string
-		row     *regexp.Regexp
-		types   []any
-	}{
-		{"## Envelope\n", requiredRow, []any{wire{}}},
-		{"## work_request\n", requiredRow, []any{WorkRequest{}}},
-		{"## work_status\n", requiredRow, []any{WorkStatus{}}},
-		{"## work_result\n", requiredRow, []any{WorkResult{}}},
-		{"## error\n", requiredRow, []any{Failure{}}},
-		{"## Heartbeat\n", requiredRow, []any{Heartbeat{}, HeartbeatReply{}}},
-		{"## Our own fields\n", keyRow, []any{Custom{}, Extension{}}},
-	} {
-		_, section, ok := strings.Cut(string(text), c.heading)
-		if !ok {
-			t.Errorf("no section %q", c.heading)
-			continue
-		}
-		section, _, _ = strings.Cut(section, "\n## ")
-		var got, want []string
-		for _, row := range c.row.FindAllStringSubmatch(section, -1) {
-			got = append(got, strings.Join(row[1:], " "))
-		}
-		for _, v := range c.types {
-			want = append(want, fieldsOf(reflect.TypeOf(v), "", c.row == requiredRow)...)
-		}
-		if !reflect.DeepEqual(got, want) {
-			t.Errorf("%s has\n%s\nwant\n%s", c.heading, strings.Join(got, "\n"), strings.Join(want, "\n"))
-		}
-	}
-}
-
-// fieldsOf lists fields as the tables do: those of a payload's objects behind their own, required or not.
-func fieldsOf(t reflect.Type, above string, required bool) (all []string) {
-	for _, f := range newPlan(t).fields {
-		row := above + f.name
-		if required {
-			word := " no"
-			if f.need || f.name == "protocol_version" && t == reflect.TypeFor[wire]() {
-				word = " yes"
-			}
-			row += word
-		}
-		all = append(all, row)
-		switch inner := t.Field(f.index).Type; inner {
-		case reflect.TypeFor[*Hints](), reflect.TypeFor[*Step](), reflect.TypeFor[*ResourcesUsed]():
-			all = append(all, fieldsOf(inner.Elem(), above+f.name+".", required)...)
-		}
-	}
-	return all
 }

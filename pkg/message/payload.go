@@ -252,12 +252,13 @@ func (r *WorkResult) check() error {
 }
 
 func (u *ResourcesUsed) check() error {
-	for name, v := range map[string]int{
-		"duration_seconds": u.DurationSeconds, "gpu_vram_mb": u.GPUVRAMMB, "cpu_time_ms": u.CPUTimeMS,
-	} {
-		if v < 0 {
-			return wrongf(name, "must not be negative")
-		}
+	switch {
+	case u.DurationSeconds < 0:
+		return wrongf("duration_seconds", "must not be negative")
+	case u.GPUVRAMMB < 0:
+		return wrongf("gpu_vram_mb", "must not be negative")
+	case u.CPUTimeMS < 0:
+		return wrongf("cpu_time_ms", "must not be negative")
 	}
 	return nil
 }

@@ -28,13 +28,14 @@ func TestNothingPrintsIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := log.String() + string(asJSON) + tok.String() + tok.GoString()
+	var all strings.Builder
+	all.WriteString(log.String() + string(asJSON) + tok.String() + tok.GoString())
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t"} {
-		all += fmt.Sprintf(verb+verb+verb+verb, tok, &tok, private, []Token{tok})
+		fmt.Fprintf(&all, verb+verb+verb+verb, tok, &tok, private, []Token{tok})
 	}
 	for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret)} {
-		if strings.Contains(all, form) {
-			t.Errorf("the secret is in %s", all)
+		if strings.Contains(all.String(), form) {
+			t.Errorf("the secret is in %s", all.String())
 		}
 	}
 	if tok.Reveal() != secret {
