@@ -181,11 +181,11 @@ func (i item) file(list []argument, content []byte) []argument {
 
 func (i item) values(list []argument, raw json.RawMessage, operands bool) ([]argument, *fault.Fault) {
 	field := schema.Parameters + "." + i.param
-	values := []json.RawMessage{raw}
-	if i.kind != itemParam {
-		if err := json.Unmarshal(raw, &values); err != nil {
-			return nil, fault.Invalid(field, "must be a list")
-		}
+	var values []json.RawMessage // decoded into memory of its own: raw is looked at again
+	if i.kind == itemParam {
+		values = append(values, raw)
+	} else if err := json.Unmarshal(raw, &values); err != nil {
+		return nil, fault.Invalid(field, "must be a list")
 	}
 	glued := strings.HasSuffix(i.text, "=")
 	for _, v := range values {
