@@ -15,7 +15,8 @@ func newDoctor(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what is wrong, and say the cure",
-		Long:  "Look for what is wrong, and say the cure: whether the server is found and answers, the credential, the versions, then what the server finds itself. Ends with 1 if something is wrong.",
+		Long: "Look for what is wrong, and say the cure: whether the server is found and answers, the credential, the versions, then what\n" +
+			"the server finds itself. Ends with 1 if something is wrong.",
 		Example: `  orchestrator doctor
   orchestrator doctor -o json | jq '.checks[] | select(.ok | not)'`,
 		Args: arguments(0, 0, "no arguments"),

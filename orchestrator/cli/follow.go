@@ -32,6 +32,7 @@ type follower struct {
 	p        *program
 	progress progress
 	live     string // the line that is not final yet
+	step     bool   // it is about a step
 	since    time.Time
 	frame    int
 	drawn    bool
@@ -39,20 +40,23 @@ type follower struct {
 
 func (f *follower) event(e client.Event) error {
 	if line := f.progress.apply(e); line != "" {
-		f.line(line, e.Time)
+		f.line(line, e.Time, e.Kind == "status")
 	}
 	return nil
 }
 
-func (f *follower) waiting(why string) { f.line("waiting: "+visible(why), f.p.now()) }
+func (f *follower) waiting(why string) { f.line("waiting: "+visible(why), f.p.now(), false) }
 
-func (f *follower) line(text string, at time.Time) {
+func (f *follower) line(text string, at time.Time, step bool) {
 	if !f.p.out.terminal {
-		f.p.out.say("%s  %s%s", at.UTC().Format(time.RFC3339), text, f.percent())
+		if step {
+			text += f.percent()
+		}
+		f.p.out.say("%s  %s", at.UTC().Format(time.RFC3339), text)
 		return
 	}
 	f.settle()
-	f.live, f.since = text, f.p.now()
+	f.live, f.step, f.since = text, step, f.p.now()
 	f.draw()
 }
 
@@ -63,7 +67,7 @@ func (f *follower) settle() {
 	}
 	f.erase()
 	took := ""
-	if f.progress.step > 0 {
+	if f.step {
 		took = f.p.out.paint(dim, "  "+span(f.p.now().Sub(f.since)))
 	}
 	f.p.out.say("  %s%s", f.live, took)

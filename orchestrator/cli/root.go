@@ -21,6 +21,9 @@ func commands(p *program) []*cobra.Command {
 	}
 }
 
+// the most used first; a variable of cobra's package, so set once
+func init() { cobra.EnableCommandSorting = false }
+
 const examples = `  orchestrator submit infra survey_host --follow      hand in a task and watch it
   orchestrator run -- uptime                          run one command on some host
   orchestrator task list --state running              what runs now
@@ -50,7 +53,6 @@ func newRoot(p *program) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &mistake{cmd.CommandPath(), err}
 	})
-	cobra.EnableCommandSorting = false
 	root.AddCommand(commands(p)...)
 	root.InitDefaultCompletionCmd()
 	return root

@@ -17,7 +17,10 @@ func newRun(p *program) *cobra.Command {
 	var f taskFlags
 	var agentType string
 	cmd := &cobra.Command{
-		Use:   "run [FLAGS] -- CMD [ARG…]",
+		Use: "run [FLAGS] -- CMD [ARG…]",
+
+		DisableFlagsInUseLine: true,
+
 		Short: "Run one command on an agent's host",
 		Long: "Run one command through the work type run_command, which the agent must offer. Its output comes as it is written, and its exit code is\n" +
 			"this command's own: 0–255. 5 is also an error or time-out of the task, and 2 a cancelled one: stderr says which.",

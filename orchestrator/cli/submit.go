@@ -127,7 +127,7 @@ func (p *program) submit(ctx context.Context, c *client.Client, s client.Submiss
 	switch {
 	case p.json() && !wait && !follow:
 		return p.out.json(task)
-	case !p.json() && !follow:
+	case !p.json():
 		p.out.say("%s", visible(task.TaskID))
 	}
 	p.receipt(task, known, wait || follow)

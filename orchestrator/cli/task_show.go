@@ -169,9 +169,10 @@ func output10(t client.Task) string {
 		return visible(err.Error())
 	}
 	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
-	text := bytesOf(max(t.Result.OutputBytes, int64(len(data)))) + "; all of it: orchestrator task logs " + visible(short(t.TaskID))
+	var text strings.Builder
+	text.WriteString(bytesOf(max(t.Result.OutputBytes, int64(len(data)))) + "; all of it: orchestrator task logs " + visible(short(t.TaskID)))
 	for _, line := range lines[max(0, len(lines)-10):] {
-		text += "\n  " + visible(strings.TrimRight(line, "\r"))
+		text.WriteString("\n  " + visible(strings.TrimRight(line, "\r")))
 	}
-	return text
+	return text.String()
 }

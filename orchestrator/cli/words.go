@@ -77,17 +77,17 @@ func bytesOf(n int64) string {
 
 // outcome says in a line how a task ended, fit for a terminal.
 func outcome(t client.Task) string {
-	text := t.State
+	after := ""
+	if t.StartedAt != nil && t.EndedAt != nil {
+		after = " after " + span(t.EndedAt.Sub(*t.StartedAt))
+	}
 	switch {
 	case t.State == view.Error && t.Error != nil:
-		text = "error " + faultText(t.Error)
+		return visible(fmt.Sprintf("error %d%s: %s", t.Error.Code, after, t.Error.Message))
 	case t.State == view.Failed && t.Result != nil:
-		text = fmt.Sprintf("failed with exit code %d", t.Result.ExitCode)
+		return fmt.Sprintf("failed with exit code %d%s", t.Result.ExitCode, after)
 	}
-	if t.StartedAt != nil && t.EndedAt != nil {
-		text += " after " + span(t.EndedAt.Sub(*t.StartedAt))
-	}
-	return visible(text)
+	return visible(t.State + after)
 }
 
 func faultText(f *view.Fault) string { return fmt.Sprintf("%d: %s", f.Code, f.Message) }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/url"
 
 	"chiffon/orchestrator/view"
 )
@@ -49,7 +48,11 @@ func (c *Client) Agents(ctx context.Context) (list Agents, err error) {
 
 // Agent reads one agent by its id: a *Problem with status 404 when there is none.
 func (c *Client) Agent(ctx context.Context, id string) (agent Agent, err error) {
-	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/agents/" + url.PathEscape(id), into: &agent})
+	path, err := named("agents", id)
+	if err != nil {
+		return Agent{}, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodGet, path: path, into: &agent})
 	return agent, err
 }
 

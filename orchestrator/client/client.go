@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -91,7 +92,7 @@ func reason(err error) error {
 // call is one request: into (a pointer, or nil) receives the JSON of a 2xx answer.
 type call struct {
 	method string
-	path   string // already escaped
+	path   string
 	query  url.Values
 	header http.Header
 	body   any
@@ -119,6 +120,18 @@ func (c *Client) do(ctx context.Context, k call) (status int, err error) {
 		}
 		wait = min(2*wait, c.maxWait)
 	}
+}
+
+// named is the path of one thing below a collection. An id that could be none is refused here: it must not lead to another path.
+func named(collection, id string) (string, error) {
+	ok := id != ""
+	for _, c := range id {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_')
+	}
+	if !ok {
+		return "", fmt.Errorf("%q is not the id of anything", id)
+	}
+	return "/v1/" + collection + "/" + id, nil
 }
 
 // again says whether a call is worth repeating, and when.
@@ -157,15 +170,13 @@ func (c *Client) once(ctx context.Context, k call, body []byte) (int, error) {
 // send returns a 2xx answer with its body open, or an error.
 func (c *Client) send(ctx context.Context, k call, body []byte) (*http.Response, error) {
 	u := *c.base
-	u = *u.JoinPath(k.path)
+	u.Path += k.path
 	u.RawQuery = k.query.Encode()
 	req, err := http.NewRequestWithContext(ctx, k.method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("make the request: %w", err)
 	}
-	for name, values := range k.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, k.header)
 	if secret := c.token.Reveal(); secret != "" {
 		req.Header.Set("Authorization", "Bearer "+secret)
 	}

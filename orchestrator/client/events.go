@@ -168,9 +168,13 @@ func (s *stream) connection(ctx context.Context) error {
 
 // connect opens the stream. The first time a server that is still loading is waited for; later run does that.
 func (s *stream) connect(ctx context.Context) (io.ReadCloser, error) {
+	path, err := named("tasks", s.id)
+	if err != nil {
+		return nil, err
+	}
 	k := call{
 		method: http.MethodGet,
-		path:   "/v1/tasks/" + url.PathEscape(s.id) + "/events",
+		path:   path + "/events",
 		query:  url.Values{"follow": {fmt.Sprint(s.query.Follow)}},
 		header: http.Header{"Accept": {"text/event-stream"}},
 	}

@@ -64,7 +64,11 @@ func (c *Client) Submit(ctx context.Context, s Submission) (task Task, known boo
 // Task reads one task by its id or any unique prefix of it: a *Problem with status 404 when there is none, 409 when
 // several begin so.
 func (c *Client) Task(ctx context.Context, id string) (task Task, err error) {
-	_, err = c.do(ctx, call{method: http.MethodGet, path: "/v1/tasks/" + url.PathEscape(id), into: &task})
+	path, err := named("tasks", id)
+	if err != nil {
+		return Task{}, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodGet, path: path, into: &task})
 	return task, err
 }
 
@@ -156,7 +160,11 @@ type Cancellation struct {
 
 // Cancel asks for the end of a task and returns it as it stands then: usually cancelling, or the end it had before.
 func (c *Client) Cancel(ctx context.Context, id string, how Cancellation) (task Task, err error) {
-	_, err = c.do(ctx, call{method: http.MethodPost, path: "/v1/tasks/" + url.PathEscape(id) + "/cancel", body: how, into: &task})
+	path, err := named("tasks", id)
+	if err != nil {
+		return Task{}, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodPost, path: path + "/cancel", body: how, into: &task})
 	return task, err
 }
 
