@@ -1,0 +1,176 @@
+// Package presence shows an agent to the orchestrator: it registers by heartbeat and brings back what the orchestrator
+// wants. It does not know what a task is, nor what is done about the answers.
+package presence
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"chiffon/pkg/broker"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+)
+
+// A RefusedError ends an agent: the orchestrator does not take it, and would not on a second try.
+type RefusedError struct {
+	Agent subject.AgentID
+	Why   *fault.Fault
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the orchestrator refuses agent %s: %s", e.Agent, e.Why)
+}
+
+// A ReplacedError ends an agent because a process that started later has its agent_id.
+type ReplacedError struct{ Agent subject.AgentID }
+
+func (e *ReplacedError) Error() string {
+	return fmt.Sprintf("another agentrunner has taken the agent_id %s: give one of them another AGENTRUNNER_ID", e.Agent)
+}
+
+// Config says who is shown, and to whom. The zero value of a duration means its default.
+type Config struct {
+	Broker *broker.Client
+
+	// Self is what every heartbeat says in the same words. The fields below fill in the others.
+	Self message.Heartbeat
+
+	// Now tells what is in hand and how the agent is.
+	Now func() (running []message.Running, state string)
+
+	// Offers tells what the agent does, and a digest that changes when that does.
+	Offers func() (offers []message.Offer, digest string)
+
+	// Reply takes each answer that does not end the agent.
+	Reply func(message.HeartbeatReply)
+
+	// Every is the time between two heartbeats. Default 5 s.
+	Every time.Duration
+
+	Log *slog.Logger
+}
+
+// A herald sends the heartbeats, one at a time.
+type herald struct {
+	cfg      Config
+	digest   string // of the offers that the orchestrator has
+	resend   bool   // it asks for them
+	silent   time.Time
+	answered bool
+	host     host
+}
+
+// remind is how often a log line says that there is no answer.
+const remind = 10 * time.Second
+
+// Run shows the agent until ctx ends, which is no error. A *RefusedError or *ReplacedError says that it must not go on.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Every <= 0 {
+		cfg.Every = 5 * time.Second
+	}
+	poked := make(chan struct{}, 1)
+	listening := make(chan error, 1)
+	ctx, stop := context.WithCancel(ctx)
+	go func() {
+		listening <- cfg.Broker.Serve(ctx, subject.Poke(cfg.Self.AgentID), func(context.Context, string, []byte) []byte {
+			select {
+			case poked <- struct{}{}:
+			default:
+			}
+			return nil
+		})
+	}()
+	h := &herald{cfg: cfg}
+	err := h.run(ctx, poked)
+	stop()
+	if serve := <-listening; err == nil {
+		err = serve
+	}
+	return err
+}
+
+func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
+	h.host.begin(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-poked:
+		}
+		if err := h.beat(ctx); err != nil {
+			return err
+		}
+		next := h.cfg.Every
+		if h.resend || !h.answered {
+			next = min(next, time.Second)
+		}
+		timer.Reset(next)
+	}
+}
+
+// beat sends one heartbeat and passes on the answer.
+func (h *herald) beat(ctx context.Context) error {
+	hb := h.cfg.Self
+	hb.ProtocolVersions = message.Versions
+	hb.Running, hb.State = h.cfg.Now()
+	offers, digest := h.cfg.Offers()
+	hb.WorkDigest = digest
+	if h.resend || digest != h.digest || !h.answered {
+		hb.WorkTypes = offers
+	}
+	hb.Resources = h.host.look()
+	data, err := json.Marshal(hb)
+	if err != nil {
+		return fmt.Errorf("heartbeat of agent %s: %w", hb.AgentID, err) // a mistake in the settings, nothing passes
+	}
+	answer, err := h.cfg.Broker.Request(ctx, subject.Heartbeat(hb.AgentID), data)
+	var reply message.HeartbeatReply
+	if err == nil {
+		reply, err = message.DecodeHeartbeatReply(answer)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			h.silence(err)
+		}
+		return nil
+	}
+	switch {
+	case reply.Error != nil && !reply.Error.Code.Retryable():
+		return &RefusedError{hb.AgentID, reply.Error.Fault()}
+	case reply.Error != nil:
+		h.silence(reply.Error.Fault())
+		return nil
+	case reply.StopAll:
+		return &ReplacedError{hb.AgentID}
+	}
+	if !h.answered {
+		h.cfg.Log.Info("registered with the orchestrator", "work_types", len(offers))
+	}
+	h.answered, h.silent, h.digest, h.resend = true, time.Time{}, digest, reply.SendWork
+	h.cfg.Reply(reply)
+	return nil
+}
+
+// silence says, not too often, that no orchestrator answers. Work in hand goes on: the task log speaks for it.
+func (h *herald) silence(err error) {
+	h.answered = false
+	if time.Since(h.silent) < remind {
+		return
+	}
+	h.silent = time.Now()
+	switch {
+	case !h.cfg.Broker.Connected():
+		h.cfg.Log.Warn("waiting for the broker", "error", err)
+	case broker.NobodyAnswers(err):
+		h.cfg.Log.Warn("waiting for the orchestrator: nobody answers heartbeats (is `orchestrator up` running on this broker?)")
+	default:
+		h.cfg.Log.Warn("waiting for the orchestrator", "error", err)
+	}
+}
