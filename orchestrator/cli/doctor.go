@@ -9,6 +9,7 @@ import (
 
 	"chiffon/orchestrator/client"
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/build"
 )
 
 func newDoctor(p *program) *cobra.Command {
@@ -58,7 +59,7 @@ func (p *program) finding(c view.Check) {
 
 // examine makes this side's checks and, when the server answers, adds its own.
 func (p *program) examine(ctx context.Context) client.Checks {
-	list := client.Checks{Version: Version()}
+	list := client.Checks{Version: build.Version()}
 	add := func(name string, ok bool, detail, cure string) {
 		list.Checks = append(list.Checks, view.Check{Name: name, OK: ok, Detail: detail, Cure: cure})
 	}
@@ -87,7 +88,7 @@ func (p *program) examine(ctx context.Context) client.Checks {
 		add("server", false, err.Error()+" (address from "+found.URLFrom+")", "start it with \"orchestrator up\", or say where it is with --server or ORCHESTRATOR_URL")
 	default:
 		add("server", true, fmt.Sprintf("%s (%s) answers", found.URL, found.URLFrom), "")
-		add("versions", theirs.Version == Version(), fmt.Sprintf("here %s, server %s", Version(), theirs.Version), differs(theirs.Version))
+		add("versions", theirs.Version == build.Version(), fmt.Sprintf("here %s, server %s", build.Version(), theirs.Version), differs(theirs.Version))
 		list.Version = theirs.Version
 		list.Checks = append(list.Checks, theirs.Checks...)
 	}
@@ -95,7 +96,7 @@ func (p *program) examine(ctx context.Context) client.Checks {
 }
 
 func differs(server string) string {
-	if server == Version() {
+	if server == build.Version() {
 		return ""
 	}
 	return "most things work all the same; bring both to one version"

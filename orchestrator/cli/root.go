@@ -11,6 +11,8 @@ import (
 // commands lists all commands in the order of the help. Each is made by a function in a file of its own.
 func commands(p *program) []*cobra.Command {
 	return []*cobra.Command{
+		newUp(p),
+		newDemo(p),
 		newSubmit(p),
 		newRun(p),
 		newTask(p),
@@ -24,7 +26,9 @@ func commands(p *program) []*cobra.Command {
 // the most used first; a variable of cobra's package, so set once
 func init() { cobra.EnableCommandSorting = false }
 
-const examples = `  orchestrator submit infra survey_host --follow      hand in a task and watch it
+const examples = `  orchestrator demo                                   try it: broker, runner and a real task
+  orchestrator up                                     run it here
+  orchestrator submit infra survey_host --follow      hand in a task and watch it
   orchestrator run -- uptime                          run one command on some host
   orchestrator task list --state running              what runs now
   orchestrator task logs 3f2a -f                      all output of a task, then what comes`

@@ -2,21 +2,12 @@ package cli
 
 import (
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
+	"chiffon/pkg/build"
 	"chiffon/pkg/message"
 )
-
-// Version is what this program was built from: a tag, or the commit and its time.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "(devel)"
-	}
-	return info.Main.Version
-}
 
 type versions struct {
 	Version   string   `json:"version"`
@@ -31,7 +22,7 @@ func newVersion(p *program) *cobra.Command {
 		Example: "  orchestrator version -o json",
 		Args:    arguments(0, 0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			v := versions{Version: Version(), Protocols: message.Versions, Go: runtime.Version()}
+			v := versions{Version: build.Version(), Protocols: message.Versions, Go: runtime.Version()}
 			if p.json() {
 				return p.out.json(v)
 			}

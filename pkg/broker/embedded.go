@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -112,11 +113,8 @@ func listenOn(opts *server.Options, addr string) error {
 	if err != nil {
 		return fmt.Errorf("broker address %q: %w", addr, err)
 	}
-	ip := net.ParseIP(host)
-	if host == "localhost" {
-		ip = net.IPv4(127, 0, 0, 1)
-	}
-	if ip == nil || !ip.IsLoopback() {
+	ip := loopback(host)
+	if ip == nil {
 		return fmt.Errorf("broker address %s is not a loopback address: without TLS and accounts the embedded broker listens on 127.0.0.1 or [::1] only", addr)
 	}
 	opts.Host = ip.String()
@@ -132,6 +130,31 @@ func listenOn(opts *server.Options, addr string) error {
 		return fmt.Errorf("broker address %s: %w", addr, err)
 	}
 	return l.Close()
+}
+
+// loopback reads the name of a loopback address; nil when it is none.
+func loopback(host string) net.IP {
+	ip := net.ParseIP(host)
+	if host == "localhost" {
+		ip = net.IPv4(127, 0, 0, 1)
+	}
+	if ip == nil || !ip.IsLoopback() {
+		return nil
+	}
+	return ip
+}
+
+// CheckLoopback says what is wrong with the URL of a broker that is not on this host: as long as the broker has no
+// accounts and no TLS, nobody is to speak to one over a network. nil when nothing is.
+func CheckLoopback(brokerURL string) error {
+	u, err := url.Parse(brokerURL)
+	if err != nil || u.Host == "" {
+		return fmt.Errorf("%q is no URL of a broker: nats://127.0.0.1:4222 is one", brokerURL)
+	}
+	if loopback(u.Hostname()) == nil {
+		return fmt.Errorf("%s is not on a loopback address: without TLS and accounts only a broker on this host is used", u.Host)
+	}
+	return nil
 }
 
 // URL is where clients reach the server; "" when it does not listen.

@@ -1,0 +1,189 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"chiffon/orchestrator/dispatch"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/token"
+)
+
+// A Problem is what was wrong with a request (RFC 9457).
+type Problem struct {
+	Type      string   `json:"type" doc:"URI of the kind of problem; about:blank when the status says all"`
+	Title     string   `json:"title"`
+	Status    int      `json:"status"`
+	Detail    string   `json:"detail,omitempty" doc:"What happened, to what, what to try"`
+	Instance  string   `json:"instance,omitempty" doc:"The path that was asked for"`
+	ErrorCode int      `json:"error_code,omitempty" doc:"The protocol's code, 5001–5999, where it has one"`
+	TraceID   string   `json:"trace_id,omitempty"`
+	TaskID    string   `json:"task_id,omitempty"`
+	Errors    []Detail `json:"errors,omitempty" nullable:"false"`
+
+	retryAfter string
+}
+
+// A Detail names one field and what is wrong with it.
+type Detail struct {
+	Location string `json:"location" doc:"Where, e.g. body.agent_type, query.limit, header.Idempotency-Key"`
+	Message  string `json:"message"`
+}
+
+func (p *Problem) Error() string { return cmp.Or(p.Detail, p.Title) }
+
+// GetStatus is the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// ContentType is what huma writes it as.
+func (p *Problem) ContentType(string) string { return "application/problem+json" }
+
+// GetHeaders adds when to try again.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.retryAfter != "" {
+		h.Set("Retry-After", p.retryAfter)
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="chiffon"`)
+	}
+	return h
+}
+
+func problem(status int, detail string, details ...Detail) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Errors: details}
+}
+
+// newProblem makes problems of huma's own findings. They never repeat a value: it may be a secret.
+func newProblem(status int, msg string, errs ...error) huma.StatusError {
+	p := problem(status, msg)
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		d := Detail{Message: err.Error()}
+		if found, ok := err.(huma.ErrorDetailer); ok {
+			d = Detail{Location: found.ErrorDetail().Location, Message: found.ErrorDetail().Message}
+		}
+		p.Errors = append(p.Errors, missing(d))
+	}
+	if status == http.StatusUnprocessableEntity {
+		p.ErrorCode = int(fault.InvalidMessage)
+	}
+	return p
+}
+
+// missing names the field itself where huma names the object that lacks it.
+func missing(d Detail) Detail {
+	const before, after = "expected required property ", " to be present"
+	if name, ok := strings.CutPrefix(d.Message, before); ok {
+		if name, ok = strings.CutSuffix(name, after); ok {
+			return Detail{Location: d.Location + "." + name, Message: "is missing"}
+		}
+	}
+	return d
+}
+
+// problemOf makes a problem of what went wrong inside.
+func problemOf(err error) error {
+	if flt, ok := errors.AsType[*fault.Fault](err); ok {
+		p := faultProblem(flt)
+		return p
+	}
+	switch {
+	case errors.Is(err, dispatch.ErrConflict):
+		return problem(http.StatusUnprocessableEntity, "another request with this id was accepted before, with other content: use a new request_id (or Idempotency-Key), or repeat the first content", Detail{Location: "body.request_id", Message: "already stands for other content"})
+	case errors.Is(err, dispatch.ErrUnknown):
+		return problem(http.StatusNotFound, "there is no such task (ended ones are removed some time after their end)")
+	case errors.Is(err, dispatch.ErrFull):
+		p := problem(http.StatusServiceUnavailable, "the task log is nearly full: nothing new is accepted until old tasks are removed or ORCHESTRATOR_KEEP_TASKS is shorter; what runs goes on")
+		p.retryAfter = "60"
+		return p
+	case errors.Is(err, context.Canceled):
+		return err
+	}
+	p := problem(http.StatusServiceUnavailable, "the broker did not answer: "+err.Error()+"; the request may or may not have been recorded, send it again with the same request_id or Idempotency-Key")
+	p.ErrorCode, p.retryAfter = int(fault.AgentUnavailable), "1"
+	return p
+}
+
+func faultProblem(flt *fault.Fault) *Problem {
+	p := problem(http.StatusUnprocessableEntity, flt.Message)
+	p.ErrorCode = int(flt.Code)
+	p.Type = "urn:chiffon:error:" + p.code()
+	p.Title = flt.Code.Name()
+	if field := flt.Field(); field != "" {
+		p.Errors = []Detail{{Location: "body." + strings.TrimPrefix(field, "payload."), Message: flt.Message}}
+	}
+	if flt.Code == fault.UnsupportedWorkType {
+		p.Errors = []Detail{{Location: "body.work_type", Message: flt.Message}}
+	}
+	return p
+}
+
+func (p *Problem) code() string {
+	data, _ := json.Marshal(p.ErrorCode) // a number
+	return string(data)
+}
+
+// guard lets nobody in without the token, but for what says nothing secret.
+func (a *API) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/healthz", "/readyz", "/openapi.json":
+			next.ServeHTTP(w, r)
+			return
+		}
+		given, err := token.FromHeader(r.Header.Get("Authorization"))
+		if err != nil || !given.Matches(a.cfg.TokenHash) {
+			p := problem(http.StatusUnauthorized, "this needs the bearer token that the orchestrator made at its first start (admin.json in its state directory)")
+			p.ErrorCode = int(fault.AuthenticationFailed)
+			write(w, r, p)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// routed answers with a problem where the mux has nothing for a path or a method.
+func routed(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		rec := &silent{header: http.Header{}, status: http.StatusNotFound}
+		mux.ServeHTTP(rec, r)
+		p := problem(rec.status, "nothing is served at "+r.Method+" "+r.URL.Path+": /openapi.json says what is")
+		if allow := rec.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+		}
+		write(w, r, p)
+	})
+}
+
+// silent takes the mux's own plain text answer, for its status.
+type silent struct {
+	header http.Header
+	status int
+}
+
+func (s *silent) Header() http.Header         { return s.header }
+func (s *silent) Write(p []byte) (int, error) { return len(p), nil }
+func (s *silent) WriteHeader(status int)      { s.status = status }
+
+func write(w http.ResponseWriter, r *http.Request, p *Problem) {
+	p.Instance = r.URL.Path
+	for k, v := range p.GetHeaders() {
+		w.Header()[k] = v
+	}
+	w.Header().Set("Content-Type", p.ContentType(""))
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the reader has gone
+}

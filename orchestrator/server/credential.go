@@ -1,0 +1,66 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"chiffon/pkg/token"
+)
+
+// credentialFile holds, in the state directory, how the command line of this host gets in.
+const credentialFile = "admin.json"
+
+// credential is the token of the admin and where it is good for.
+func credential(state, url string) (token.Token, error) {
+	path := filepath.Join(state, credentialFile)
+	tok, err := readCredential(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		tok = token.New()
+	case err != nil:
+		return token.Token{}, err
+	}
+	data, err := json.Marshal(map[string]string{"url": url, "token": tok.Reveal()})
+	if err == nil {
+		err = replace(path, append(data, '\n'))
+	}
+	if err != nil {
+		return token.Token{}, fmt.Errorf("write the credential: %w", err)
+	}
+	return tok, nil
+}
+
+func readCredential(path string) (token.Token, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return token.Token{}, err
+	}
+	var c struct {
+		Token token.Token `json:"token"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return token.Token{}, fmt.Errorf("credential %s: %w: remove it and a new one is made at the next start", path, err)
+	}
+	return c.Token, nil
+}
+
+// replace writes a file for its owner alone; after a crash it is the old one or the new one.
+func replace(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error tells
+	}
+	return err
+}
