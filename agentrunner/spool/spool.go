@@ -40,11 +40,16 @@ type Record struct {
 	// Begun is set just before the work is: without it, nothing of the work was done.
 	Begun bool `json:",omitempty"`
 
-	// Child is the process of work that outlives its runner, 0 when there is none.
-	Child int `json:",omitempty"`
+	// Child is the process of work that outlives its runner, 0 when there is none; ChildStart tells it from a later
+	// one of the same number.
+	Child      int    `json:",omitempty"`
+	ChildStart string `json:",omitempty"`
 
 	// Outcome is what the log is still to be told, with the very id and expectation that it was or will be sent with.
 	Outcome *tasklog.Draft `json:",omitempty"`
+
+	// Stopped says that the work did not end by itself.
+	Stopped bool `json:",omitempty"`
 
 	// Late is a status that tells of an outcome which the log does not take any more, encoded; it stands in place of
 	// Outcome.

@@ -1,0 +1,190 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"chiffon/agentrunner/child"
+	"chiffon/agentrunner/report"
+	"chiffon/agentrunner/work"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/retry"
+	"chiffon/pkg/tasklog"
+)
+
+// attempt does the work of a started entry, and tells the log how it ended.
+func (i *Intake) attempt(cs contexts, s *slot, j job) {
+	if j.wrong != nil {
+		i.end(cs.log, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: j.wrong}}, nil)
+		return
+	}
+	if stop := i.ready(cs.log, s); stop != nil {
+		i.end(cs.log, s, ending{outcome: never(stop)}, nil)
+		return
+	}
+	s.record.Begun = true
+	if err := i.cfg.Spool.Put(s.record); err != nil { // before the fork: a crash from here on may have done something
+		flt := fault.New(fault.AgentUnavailable, "agent %s cannot write its journal, so the work was not begun: %v", i.cfg.Agent, err).
+			With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", nil)
+		i.end(cs.log, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: flt}}, nil)
+		return
+	}
+	r := report.Start(report.Config{
+		Broker: i.cfg.Broker, Task: s.task, Agent: i.cfg.Agent, Type: i.cfg.Type, Trace: s.record.Trace,
+		Request: s.record.Request, Attempt: s.attempt, WorkType: s.workType, Silence: i.cfg.Silence, Log: s.log,
+	})
+	outcome := i.work(cs.work, s, j, r)
+	if outcome.Note != "" {
+		r.Output([]byte(outcome.Note + "\n"))
+	}
+	e := ending{outcome: outcome, summary: r.Close(), begun: true}
+	flt := outcome.Fault
+	e.final = flt != nil && flt.Code == fault.Timeout && j.limit > 0 && time.Since(j.began) >= j.limit
+	i.end(cs.log, s, e, r)
+}
+
+// ready makes sure, before the work begins, that the attempt is still ours; nil when it is.
+func (i *Intake) ready(ctx context.Context, s *slot) *work.Stop {
+	for s.lease.Load().left(time.Now()) <= 0 {
+		h, e := i.confirm(ctx, s)
+		switch h {
+		case holdCancelling:
+			s.stop = stopped{byCancel, e.Seq}
+			return i.cancelled(s, e)
+		case holdLost:
+			s.stop.why = byLoss
+			return &work.Stop{Reason: "the attempt was taken away from this agent"}
+		case holdMine:
+		case holdUnknown:
+			select {
+			case <-ctx.Done():
+				return &work.Stop{Reason: "the runner stops"}
+			case <-time.After(retryEvery):
+			}
+		}
+	}
+	return nil
+}
+
+// never is the outcome of work that did not begin.
+func never(stop *work.Stop) work.Outcome {
+	o := work.Outcome{Status: message.ResultCancelled, Note: stop.Reason, Fault: stop.Fault}
+	if o.Fault != nil {
+		o.Status = message.ResultFailed
+	}
+	return o
+}
+
+// work runs the work and holds its lease meanwhile.
+func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.Outcome {
+	ctx, stop := context.WithCancelCause(ctx)
+	process := make(chan *child.Process, 1)
+	extend := func(left time.Duration) {
+		if s.record.Allowed <= 1 {
+			return // it runs on, through any outage
+		}
+		select {
+		case p := <-process:
+			p.Deadline(left)
+			process <- p
+		default:
+		}
+	}
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		i.watch(ctx, s, stop, extend)
+	}()
+	outcome := j.worker.Work(ctx, work.Attempt{
+		Task: s.task, Number: s.attempt, Agent: i.cfg.Agent, Envelope: j.entry.Message.Envelope,
+		Request: *j.entry.Message.Request, Dir: i.cfg.Dir, Began: j.began,
+		Started: func(p *child.Process) {
+			if s.record.Allowed > 1 {
+				p.Deadline(s.lease.Load().left(time.Now()))
+			} else {
+				i.outlives(s, p.PID())
+			}
+			select {
+			case process <- p:
+			default: // one process is enough to end the tree
+			}
+		},
+	}, out)
+	stop(nil)
+	<-watched
+	return outcome
+}
+
+// An ending is what an attempt came to.
+type ending struct {
+	outcome work.Outcome
+	summary report.Summary
+	begun   bool
+	final   bool // not to be tried again, whatever the code says
+}
+
+// kind is the entry that tells of the ending, and when the next attempt is due if there is one.
+func (s *slot) kind(e ending) (kind tasklog.Kind, after time.Duration) {
+	flt := e.outcome.Fault
+	switch {
+	case flt != nil:
+		after, again := retry.Due(flt.Code, s.attempt, s.record.Allowed)
+		if again && !e.final && s.stop.why != byCancel {
+			return tasklog.AttemptFailed, after
+		}
+		return tasklog.Error, 0
+	case e.outcome.Status == message.ResultSuccess:
+		return tasklog.Succeeded, 0
+	case e.outcome.Status == message.ResultCancelled:
+		return tasklog.Cancelled, 0
+	}
+	return tasklog.Failed, 0
+}
+
+// draft writes the entry of an ending.
+func (i *Intake) draft(s *slot, e ending) (tasklog.Draft, error) {
+	kind, after := s.kind(e)
+	x := &message.Extension{Attempt: s.attempt, StatusCount: e.summary.Statuses, Begun: e.begun}
+	custom := message.Custom{AgentID: i.cfg.Agent, OutputBytes: e.summary.OutputBytes, Chiffon: x}
+	if flt := e.outcome.Fault; flt != nil {
+		if kind == tasklog.AttemptFailed {
+			x.RetryAt = new(time.Now().UTC().Add(after))
+		}
+		m := message.New(i.cfg.Type, orchestrator, s.record.Trace, s.record.Request, message.FailureOf(flt.Clone().With("task_id", string(s.task))))
+		m.Custom = custom
+		return tasklog.Write(kind, s.task, i.own(s), m)
+	}
+	text, encoding := message.Text(e.summary.Tail)
+	m := message.New(i.cfg.Type, orchestrator, s.record.Trace, s.record.Request, message.WorkResult{
+		TaskID: s.task, Status: e.outcome.Status, ExitCode: e.outcome.ExitCode, Output: text, OutputEncoding: encoding,
+		ResourcesUsed: e.outcome.Resources,
+	})
+	m.Custom = custom
+	return tasklog.Write(kind, s.task, i.own(s), m)
+}
+
+// end tells the log of an ending. The order is: outcome to disk, output to the stream, outcome to the log, record off
+// the disk. A crash between any two is healed by the next start, which does the rest.
+func (i *Intake) end(ctx context.Context, s *slot, e ending, r *report.Reporter) {
+	draft, err := i.draft(s, e)
+	if flt, ok := errors.AsType[*fault.Fault](err); ok { // what was to be told is no valid message: tell that
+		e.outcome.Fault = flt
+		draft, err = i.draft(s, e)
+	}
+	if err != nil {
+		s.log.Error("outcome cannot be written", "error", err)
+		return
+	}
+	s.record.Stopped = s.stop.why != notStopped || e.outcome.Status == message.ResultCancelled
+	tail := max(s.record.Started, s.stop.cancel)
+	draft = draft.At(tail, s.attempt, s.boot)
+	i.keep(s, draft)
+	if r != nil {
+		if missing := r.Confirm(ctx); missing > 0 {
+			s.log.Warn("output is not stored whole", "statuses_missing", missing)
+		}
+	}
+	i.tell(ctx, s, draft)
+}

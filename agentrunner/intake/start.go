@@ -1,0 +1,255 @@
+package intake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"chiffon/agentrunner/spool"
+	"chiffon/agentrunner/work"
+	"chiffon/pkg/broker"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// foldPatience is how long a refused start waits to learn what the task's log adds up to. Nothing is lost when it does
+// not: the request comes again.
+const foldPatience = 10 * time.Second
+
+// A job is a request in hand with whoever does it.
+type job struct {
+	entry  tasklog.Entry
+	worker work.Worker
+	limit  time.Duration // max_duration_seconds; 0 is none
+	wrong  *fault.Fault  // why it cannot be done: the outcome of an attempt that never begins
+	began  time.Time     // start of the task's first attempt
+}
+
+// deliver judges a message from a work subject: it begins an attempt, or is answered at once.
+func (i *Intake) deliver(cs contexts, m jetstream.Msg) {
+	e, err := entry(m)
+	switch {
+	case err != nil: // no message of a stream: nothing to acknowledge either
+		i.cfg.Log.Error("message without its place in the stream", "subject", m.Subject(), "error", err)
+		return
+	case e.Err != nil || !e.Kind.IsRequest() || e.Subject.Type != i.cfg.Type:
+		// It can't ever be started: whatever it is, the orchestrator sees it in the log and ends the task.
+		i.cfg.Log.Warn("message is no request for this agent", "subject", m.Subject(), "seq", e.Seq, "error", e.Err)
+		i.answer(m, replyAck)
+		return
+	}
+	j := job{entry: e}
+	t, _ := i.cfg.Work().Type(e.Message.Request.WorkType)
+	j.worker, err = i.cfg.Work().Prepare(*e.Message.Request, submitter(e))
+	if flt, ok := errors.AsType[*fault.Fault](err); ok {
+		j.wrong = flt
+	} else if err != nil {
+		j.wrong = fault.New(fault.AgentUnavailable, "the request cannot be prepared: %v", err).With("agent_id", string(i.cfg.Agent))
+	}
+	if t == nil || j.wrong != nil && j.wrong.Code == fault.UnsupportedWorkType {
+		// Another agent may offer it; that none does is for the orchestrator to find.
+		i.cfg.Log.Debug("work type is not offered", "task_id", e.Subject.Task, "work_type", e.Message.Request.WorkType)
+		i.answer(m, replyLater)
+		return
+	}
+	j.limit = t.MaxDuration
+	if h := e.Message.Request.Hints; h != nil && h.MaxDurationSeconds > 0 {
+		if d := time.Duration(h.MaxDurationSeconds) * time.Second; j.limit == 0 || d < j.limit {
+			j.limit = d
+		}
+	}
+	s := i.newSlot(spool.Record{
+		Task: e.Subject.Task, Attempt: e.Attempt + 1, Allowed: max(t.Attempts, 1), Boot: i.cfg.Spool.Boot,
+		WorkType: t.Name, Trace: e.Message.TraceID, Request: e.Message.RequestID,
+	})
+	if r := i.fill(s, e.Seq, t.Concurrency); r != replyTaken {
+		i.answer(m, r)
+		return
+	}
+	i.attempts.Go(func() {
+		defer i.empty(s)
+		if i.start(cs.log, s, &j, m) {
+			i.attempt(cs, s, j)
+		}
+	})
+}
+
+func entry(m jetstream.Msg) (tasklog.Entry, error) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return tasklog.Entry{}, err
+	}
+	return tasklog.Read(m.Subject(), m.Headers(), m.Data(), meta.Sequence.Stream, meta.Timestamp), nil
+}
+
+func submitter(e tasklog.Entry) string {
+	if x := e.Message.Custom.Chiffon; x != nil {
+		return x.SubmittedBy
+	}
+	return ""
+}
+
+// start appends the started entry of an attempt and answers the message once that is stored or refused: from there
+// the log speaks for the attempt. False when the attempt is not ours.
+func (i *Intake) start(ctx context.Context, s *slot, j *job, m jetstream.Msg) bool {
+	for tail := j.entry.Seq; ; {
+		draft, err := i.started(s)
+		if err != nil {
+			s.log.Error("started entry cannot be written", "error", err)
+			i.answer(m, replyLater)
+			return false
+		}
+		draft = draft.At(tail, s.attempt, s.boot)
+		s.record.Entry, s.record.Expect = draft.ID, tail
+		// before the append: a crash here must find that there may be a started entry
+		if err := i.cfg.Spool.Put(s.record); err != nil {
+			s.log.Error("no work without a journal", "error", err)
+			i.answer(m, replyLater)
+			return false
+		}
+		s.lease.Store(&lease{from: time.Now(), length: i.lease()})
+		seq, err := i.cfg.Broker.Append(ctx, draft)
+		switch {
+		case err == nil:
+			s.record.Started = seq
+			i.markStarted(s)
+			i.answer(m, replyAck)
+			i.history(ctx, s, j)
+			s.log.Info("task started", "work_type", s.workType)
+			return true
+		case ctx.Err() != nil: // its fate is unknown: the next life asks
+			return false
+		case !errors.Is(err, broker.ErrRefused):
+			s.log.Error("task cannot be started", "error", err)
+			i.drop(s, m, replyLater)
+			return false
+		}
+		st, err := i.foldSoon(ctx, s)
+		switch {
+		case err != nil:
+			s.log.Warn("start was refused, and the log cannot be read", "error", err)
+			i.drop(s, m, replyLater)
+			return false
+		case st.Phase != tasklog.PhaseQueued || st.RequestSeq != j.entry.Seq:
+			// a request that is not the state's request can never be started again
+			s.log.Debug("request is settled already", "phase", st.Phase.String())
+			i.drop(s, m, replyAck)
+			return false
+		}
+		tail = st.TailSeq // entries that do not count stand behind the request
+	}
+}
+
+// drop forgets an attempt whose started entry is certainly not in the log.
+func (i *Intake) drop(s *slot, m jetstream.Msg, r reply) {
+	i.remove(s)
+	i.answer(m, r)
+}
+
+func (i *Intake) remove(s *slot) {
+	if err := i.cfg.Spool.Remove(s.task); err != nil {
+		s.log.Error("record stays", "error", err)
+	}
+}
+
+func (i *Intake) started(s *slot) (tasklog.Draft, error) {
+	m := message.New(i.cfg.Type, subject.Orchestrator, s.record.Trace, s.record.Request,
+		message.WorkStatus{TaskID: s.task, Status: message.StatusRunning})
+	m.Custom = message.Custom{AgentID: i.cfg.Agent, Chiffon: &message.Extension{
+		Attempt: s.attempt, Attempts: s.record.Allowed, Host: i.cfg.Host,
+	}}
+	return tasklog.Write(tasklog.Started, s.task, i.own(s), m)
+}
+
+// own is the subject of this agent's entries about a task.
+func (i *Intake) own(s *slot) string { return subject.Event(s.task, string(i.cfg.Agent)) }
+
+// history learns from the log what earlier attempts have fixed: how many are allowed, and when the first began.
+func (i *Intake) history(ctx context.Context, s *slot, j *job) {
+	j.began = time.Now()
+	if s.attempt == 1 {
+		return
+	}
+	if x := j.entry.Message.Custom.Chiffon; x != nil && x.Attempts > 0 {
+		s.record.Allowed = x.Attempts
+	}
+	ctx, cancel := context.WithTimeout(ctx, foldPatience/2)
+	defer cancel()
+	log, err := i.log(ctx, s)
+	if err != nil {
+		s.log.Warn("earlier attempts are not known", "error", err)
+		return
+	}
+	var st tasklog.State
+	var first time.Time
+	for _, e := range log {
+		var void error
+		if st, void = st.Next(e); void != nil || e.Kind != tasklog.Started {
+			continue
+		}
+		if first.IsZero() {
+			first = e.Time
+		}
+		if e.Seq == s.record.Started { // both times are the broker's
+			j.began = j.began.Add(first.Sub(e.Time))
+		}
+	}
+	if st.Allowed > 0 {
+		s.record.Allowed = st.Allowed
+	}
+}
+
+// fold asks until it knows what the task's log adds up to, or ctx ends.
+func (i *Intake) fold(ctx context.Context, s *slot) (tasklog.State, error) {
+	log, err := i.log(ctx, s)
+	return tasklog.Fold(log), err
+}
+
+func (i *Intake) foldSoon(ctx context.Context, s *slot) (tasklog.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, foldPatience)
+	defer cancel()
+	return i.fold(ctx, s)
+}
+
+// log asks the orchestrator for the log of a task, until it answers or ctx ends. A task that it refuses to show has
+// no log for us.
+func (i *Intake) log(ctx context.Context, s *slot) ([]tasklog.Entry, error) {
+	question, err := json.Marshal(map[string]subject.TaskID{"task_id": s.task})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		answer, err := i.cfg.Broker.Request(ctx, subject.Call(i.cfg.Agent, "get"), question)
+		var r broker.LogReply
+		if err == nil {
+			err = json.Unmarshal(answer, &r)
+		}
+		switch {
+		case err == nil && r.Error == nil:
+			entries := make([]tasklog.Entry, 0, len(r.Messages))
+			for _, m := range r.Messages {
+				entries = append(entries, m.Entry())
+			}
+			return entries, nil
+		case err == nil && !r.Error.Code.Retryable():
+			s.log.Warn("the orchestrator does not show the task", "error", r.Error.Fault())
+			return nil, nil
+		case err == nil:
+			err = r.Error.Fault()
+		}
+		s.log.Debug("log of the task is asked for again", "error", err)
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// retryEvery is the pause between two tries of what must come through.
+const retryEvery = 500 * time.Millisecond
