@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/build"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
@@ -131,7 +132,7 @@ func newFake(t *testing.T, stories ...*story) *fake {
 		problem(w, 404, 0, "there is no agent "+r.PathValue("id"))
 	})
 	mux.HandleFunc("GET /v1/checks", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 200, map[string]any{"version": Version(), "checks": []view.Check{{Name: "broker", OK: true, Detail: "4 streams"},
+		answer(w, 200, map[string]any{"version": build.Version(), "checks": []view.Check{{Name: "broker", OK: true, Detail: "4 streams"},
 			{Name: "agents", Detail: "none is ready", Cure: "start one with \"agentrunner run\""}}})
 	})
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

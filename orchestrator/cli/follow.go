@@ -14,7 +14,7 @@ import (
 // and how it ended. It returns the task as it ended; the error of an interruption says that the task goes on.
 func (p *program) follow(ctx context.Context, c *client.Client, id string) (client.Task, error) {
 	if p.json() {
-		task, err := p.story(ctx, c, id, eventLines{p.out})
+		task, err := p.story(ctx, c, id, eventLines{p})
 		return task, interrupted(err, short(id))
 	}
 	f := &follower{p: p}
@@ -45,7 +45,7 @@ func (f *follower) event(e client.Event) error {
 	return nil
 }
 
-func (f *follower) waiting(why string) { f.line("waiting: "+visible(why), f.p.now(), false) }
+func (f *follower) note(text string) { f.line(visible(text), f.p.now(), false) }
 
 func (f *follower) line(text string, at time.Time, step bool) {
 	if !f.p.out.terminal {

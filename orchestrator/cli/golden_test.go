@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/build"
 	"chiffon/pkg/fault"
 )
 
@@ -109,7 +110,7 @@ func steady(text string) string {
 	text = frames.ReplaceAllString(text, "")
 	text = port.ReplaceAllString(text, "HOST:PORT")
 	text = folder.ReplaceAllString(text, "DIR/$1")
-	return strings.ReplaceAll(text, Version(), "VERSION")
+	return strings.ReplaceAll(text, build.Version(), "VERSION")
 }
 
 func TestGolden(t *testing.T) {

@@ -60,7 +60,7 @@ func (p *program) runCommand(ctx context.Context, c *client.Client, s client.Sub
 	out := p.out.foreign()
 	var t teller = &output{p: p, out: out}
 	if p.json() {
-		t = eventLines{p.out}
+		t = eventLines{p}
 	}
 	task, err = p.story(ctx, c, id, t)
 	if err := errors.Join(err, out.Close()); err != nil {
@@ -114,7 +114,7 @@ func (o *output) event(e client.Event) error {
 
 func (o *output) status(e client.Event) error {
 	step := stepOf(e)
-	if step == nil {
+	if step == nil || e.Void != "" {
 		return nil
 	}
 	data, err := step.Bytes()
@@ -138,7 +138,11 @@ func (o *output) status(e client.Event) error {
 // end shows the output in the result when the statuses had none: an agent may send all of it there, and statuses expire before
 // results do.
 func (o *output) end(e client.Event) error {
-	if task, ok := e.Ended(); ok && o.written == 0 && task.Result != nil {
+	task, ok := e.Ended()
+	if !ok || task.Result == nil || o.only != 0 && o.only != task.Attempt {
+		return nil
+	}
+	if o.written == 0 || o.attempt != task.Attempt {
 		data, err := resultBytes(task.Result)
 		if err != nil {
 			o.p.talk.say("the output in the result can't be read: %s", visible(err.Error()))
@@ -153,5 +157,5 @@ func (o *output) end(e client.Event) error {
 	return nil
 }
 
-func (o *output) waiting(why string) { o.p.talk.say("waiting: %s", visible(why)) }
-func (o *output) tick()              {}
+func (o *output) note(text string) { o.p.talk.say("%s", visible(text)) }
+func (o *output) tick()            {}

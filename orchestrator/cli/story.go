@@ -15,8 +15,8 @@ import (
 // A teller shows a task's story as it happens: as progress, as output, or as JSON lines.
 type teller interface {
 	event(client.Event) error
-	waiting(why string) // it has not begun yet, and this is why
-	tick()              // time has passed
+	note(text string) // something is to be known: why it has not begun, or that the connection is lost
+	tick()            // time has passed
 }
 
 const (
@@ -30,6 +30,7 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 	type arrival struct {
 		event client.Event
 		err   error
+		lost  bool // not the end: err broke the stream, which is taken up again
 	}
 	arrivals := make(chan arrival)
 	ctx, cancel := context.WithCancel(ctx)
@@ -38,12 +39,19 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 	defer cancel()
 	wg.Go(func() {
 		defer close(arrivals)
-		for e, err := range c.Events(ctx, id, client.EventQuery{Follow: true, Lost: p.lost}) {
+		send := func(a arrival) {
 			select {
-			case arrivals <- arrival{e, err}:
+			case arrivals <- a:
 			case <-ctx.Done():
-				return
 			}
+		}
+		lost := func(err error, wait time.Duration) {
+			if wait >= time.Second { // most come back before anybody has read this
+				send(arrival{err: err, lost: true})
+			}
+		}
+		for e, err := range c.Events(ctx, id, client.EventQuery{Follow: true, Lost: lost}) {
+			send(arrival{event: e, err: err})
 		}
 	})
 	frames := time.NewTicker(frameTime)
@@ -56,6 +64,10 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 		case a, open := <-arrivals:
 			if !open {
 				return client.Task{}, context.Cause(ctx)
+			}
+			if a.lost {
+				t.note(a.err.Error() + "; trying again")
+				continue
 			}
 			if a.err != nil {
 				return client.Task{}, a.err
@@ -76,25 +88,17 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 			}
 			if now, err := c.Task(ctx, id); err == nil && now.WaitingFor != "" && now.WaitingFor != reason {
 				reason = now.WaitingFor
-				t.waiting(reason)
+				t.note("waiting: " + reason)
 			}
 		}
 	}
 }
 
-// lost says that a stream broke and will be taken up again.
-func (p *program) lost(err error, wait time.Duration) {
-	if wait < time.Second { // most come back before anybody has read this
-		return
-	}
-	p.talk.say("%s; trying again", visible(err.Error()))
-}
-
 // eventLines prints every event as the API sent it.
-type eventLines struct{ out *screen }
+type eventLines struct{ p *program }
 
-func (l eventLines) event(e client.Event) error { return l.out.jsonLine(e) }
-func (eventLines) waiting(string)               {}
+func (l eventLines) event(e client.Event) error { return l.p.out.jsonLine(e) }
+func (l eventLines) note(text string)           { l.p.talk.say("%s", visible(text)) }
 func (eventLines) tick()                        {}
 
 // messageOf is the protocol message in an event; nil when it has none or one that can't be read.

@@ -35,7 +35,7 @@ func (p *program) logs(ctx context.Context, c *client.Client, id string, follow 
 	out := p.out.foreign()
 	var t teller = &output{p: p, out: out, only: attempt}
 	if p.json() {
-		t = eventLines{p.out}
+		t = eventLines{p}
 	}
 	if follow {
 		_, err := p.story(ctx, c, id, t)

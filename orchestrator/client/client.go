@@ -23,6 +23,9 @@ import (
 // maxAnswer bounds what one answer may weigh: a page of 500 tasks stays far below.
 const maxAnswer = 64 << 20
 
+// worthwhile is the longest Retry-After that a call waits for; beyond it the caller is told.
+const worthwhile = 5 * time.Second
+
 // A Client talks to one orchestrator. Safe for concurrent use.
 type Client struct {
 	base  *url.URL
@@ -31,7 +34,7 @@ type Client struct {
 
 	retries   int           // repetitions of a call that the server could not take
 	firstWait time.Duration // before the second try
-	maxWait   time.Duration // between two tries, and the longest Retry-After that is honoured
+	maxWait   time.Duration // between two tries
 	idle      time.Duration // silence after which a stream of events counts as lost
 }
 
@@ -137,7 +140,7 @@ func named(collection, id string) (string, error) {
 // again says whether a call is worth repeating, and when.
 func (c *Client) again(err error, wait time.Duration) (time.Duration, bool) {
 	if p, ok := errors.AsType[*Problem](err); ok {
-		return min(max(p.RetryAfter, wait), c.maxWait), p.RetryAfter > 0
+		return min(max(p.RetryAfter, wait), c.maxWait), p.RetryAfter > 0 && p.RetryAfter <= worthwhile
 	}
 	if u, ok := errors.AsType[*Unreachable](err); ok {
 		op, ok := errors.AsType[*net.OpError](u.Err)

@@ -40,6 +40,9 @@ func (p *Problem) Error() string {
 		fmt.Fprintf(&b, " (%d)", p.ErrorCode)
 	}
 	for _, f := range p.Errors {
+		if f.Message == p.Detail {
+			continue
+		}
 		b.WriteString("\n  ")
 		if f.Location != "" {
 			b.WriteString(f.Location + ": ")
