@@ -1,0 +1,47 @@
+// The agentrunner does the work that an orchestrator hands out, on the host it runs on. This is its program: docs/cli.md
+// has its commands.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"chiffon/agentrunner/child"
+	"chiffon/agentrunner/runner"
+)
+
+// Exit codes.
+const (
+	exitDrained = 0
+	exitConfig  = 1 // a mistake in settings, files or arguments
+	exitRefused = 4 // this agent must not go on
+)
+
+func main() {
+	if child.IsSupervisor() {
+		child.Supervise()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once; its supervisors end the work
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(os.Stderr, "agentrunner:", text)
+		}
+		os.Exit(exitCode(err)) // nowhere else
+	}
+}
+
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitDrained
+	case runner.Refused(err):
+		return exitRefused
+	}
+	return exitConfig
+}

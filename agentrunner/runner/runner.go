@@ -1,0 +1,174 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"chiffon/agentrunner/intake"
+	"chiffon/agentrunner/presence"
+	"chiffon/agentrunner/spool"
+	"chiffon/agentrunner/work"
+	"chiffon/pkg/broker"
+	"chiffon/pkg/build"
+	"chiffon/pkg/message"
+	"chiffon/pkg/settings"
+)
+
+// Run is the agentrunner: it takes work and does it until ctx ends, then lets running work finish within cfg.Drain.
+// Nil means drained. A *presence.RefusedError or *presence.ReplacedError says that this agent must not go on; any other
+// error is one of configuration.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	if err := cfg.complete(); err != nil {
+		return fmt.Errorf("settings:\n%w", err)
+	}
+	log = log.With("agent_id", cfg.ID)
+	dir, err := settings.StateDir(cfg.State, "agentrunner")
+	if err != nil {
+		return err
+	}
+	state, err := spool.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+
+	var types types
+	types.load(cfg.Work(), log)
+
+	client, err := connect(ctx, cfg, log)
+	if err != nil || client == nil {
+		return err
+	}
+	defer client.Close()
+
+	in, err := intake.New(intake.Config{
+		Broker: client, Spool: state, Agent: cfg.ID, Type: cfg.Type, Host: cfg.Host, Slots: cfg.Slots,
+		Work: types.now, Dir: filepath.Join(dir, "work"), Drain: cfg.Drain, Log: log,
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("agentrunner is up", "agent_type", cfg.Type, "slots", cfg.Slots, "state", dir, "version", build.Version())
+
+	// The heartbeats go on while running work is finished, so that nobody takes it away.
+	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ended := make(chan error, 1)
+	go func() {
+		err := presence.Run(shown, cfg.presence(client, state, in, &types, log))
+		if err != nil {
+			stop(fmt.Errorf("%w: %w", intake.ErrAtOnce, err))
+		}
+		ended <- err
+	}()
+	reloaded := make(chan struct{})
+	go func() {
+		defer close(reloaded)
+		reload(ctx, cfg, &types, in, log)
+	}()
+	err = in.Run(ctx)
+	stop(nil)
+	<-reloaded
+	hide()
+	if shownErr := <-ended; shownErr != nil {
+		return shownErr
+	}
+	log.Info("agentrunner is drained")
+	return err
+}
+
+func (c Config) presence(client *broker.Client, state *spool.Spool, in *intake.Intake, t *types, log *slog.Logger) presence.Config {
+	return presence.Config{
+		Broker: client, Every: c.Heartbeat, Log: log, Reply: in.Control, Offers: t.offers,
+		Now: func() ([]message.Running, string) { return in.Running(), in.State() },
+		Self: message.Heartbeat{
+			AgentID: c.ID, AgentType: c.Type, Version: build.Version(), Host: c.Host, Instance: string(state.Instance),
+			Boot: state.Boot, Capabilities: c.Capabilities, Labels: c.Labels, Slots: c.Slots,
+		},
+	}
+}
+
+// How the broker is waited for.
+const (
+	tryEvery    = time.Second
+	remindEvery = 10 * time.Second
+)
+
+// connect reaches the broker. It waits for one that is not there yet, and says so; nil when ctx ended before.
+func connect(ctx context.Context, cfg Config, log *slog.Logger) (*broker.Client, error) {
+	var said time.Time
+	for {
+		client, err := broker.Connect(broker.Config{URL: cfg.NATSURL, Name: "agentrunner " + string(cfg.ID), Log: log})
+		if err == nil {
+			return client, nil
+		}
+		if time.Since(said) >= remindEvery {
+			said = time.Now()
+			log.Warn("waiting for the broker", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(tryEvery):
+		}
+	}
+}
+
+// reload reads the work types again when it is told to.
+func reload(ctx context.Context, cfg Config, t *types, in *intake.Intake, log *slog.Logger) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-cfg.Reload:
+			if !open {
+				return
+			}
+			t.load(cfg.Work(), log)
+			in.Refresh()
+		}
+	}
+}
+
+// types are the work types as they were read last.
+type types struct{ read atomic.Pointer[offered] }
+
+type offered struct {
+	*work.Catalogue
+	offers []message.Offer
+	digest string
+}
+
+func (t *types) load(cfg work.Config, log *slog.Logger) {
+	c, problems := work.Load(cfg)
+	for _, p := range problems {
+		log.Error("work type is not offered", "file", p.File, "line", p.Line, "error", p.Message, "cure", p.Cure)
+	}
+	for _, w := range c.Types() {
+		if w.Reason != "" {
+			log.Debug("work type is not offered", "work_type", w.Name, "reason", w.Reason)
+		}
+	}
+	t.read.Store(&offered{c, c.Offers(), c.Digest()})
+	log.Info("work types are read", "offered", len(c.Offers()))
+}
+
+func (t *types) now() *work.Catalogue { return t.read.Load().Catalogue }
+
+func (t *types) offers() ([]message.Offer, string) {
+	o := t.read.Load()
+	return o.offers, o.digest
+}
+
+// Refused reports whether Run ended because the agent must not go on.
+func Refused(err error) bool {
+	_, refused := errors.AsType[*presence.RefusedError](err)
+	_, replaced := errors.AsType[*presence.ReplacedError](err)
+	return refused || replaced
+}
