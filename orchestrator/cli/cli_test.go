@@ -40,7 +40,7 @@ func TestSubmissionIsWhatTheFlagsSay(t *testing.T) {
 		t.Errorf("submitted %v, want %v", f.bodies[0], want)
 	}
 	f.submit = func(map[string]any) *story { return f.stories[0] }
-	if _, stderr, _ := play(t, t.Context(), f, false, "", "submit", "infra", "survey_host"); !strings.Contains(stderr, "was handed in before; it is succeeded") {
+	if _, stderr, _ := play(t, t.Context(), f, false, "", "submit", "infra", "survey_host"); !strings.Contains(stderr, "was handed in before; its state is succeeded") {
 		t.Errorf("a repetition says %q", stderr)
 	}
 }
@@ -76,7 +76,7 @@ func (w writer) Write(p []byte) (int, error) { return w(p) }
 func TestFollowersSayWhyATaskDoesNotBegin(t *testing.T) {
 	t.Parallel()
 	waiting := newStory(idA, "survey_host")
-	waiting.WaitingFor = "no agent of type infra is known"
+	waiting.WaitingFor = "an agent of type infra: none is known"
 	f := newFake(t, waiting)
 	ctx, cancel := context.WithCancel(t.Context())
 	p := player(t, f, false, nil, new(bytes.Buffer))
@@ -84,7 +84,7 @@ func TestFollowersSayWhyATaskDoesNotBegin(t *testing.T) {
 	var shown strings.Builder
 	p.out.w = writer(func(text []byte) (int, error) {
 		shown.Write(text)
-		if strings.Contains(string(text), "waiting: no agent of type infra") {
+		if strings.Contains(string(text), "waiting for an agent of type infra") {
 			cancel()
 		}
 		return len(text), nil

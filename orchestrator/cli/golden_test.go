@@ -49,7 +49,7 @@ func retried(id string) *story {
 
 func stories() []*story {
 	held := newStory(idC, "deploy_service")
-	held.State, held.WaitingFor, held.Name, held.Labels = view.Held, "no agent of type infra is known", "web", map[string]string{"app": "web"}
+	held.State, held.WaitingFor, held.Name, held.Labels = view.Held, "an agent of type infra: none is known", "web", map[string]string{"app": "web"}
 	held.Parameters, held.On, held.Hints = json.RawMessage(`{"services":["web"],"extra":{"a":1}}`), map[string]string{"site": "attic"}, &view.Hints{MaxDurationSeconds: 60}
 	timedOut := newStory(idD, "survey_host").started(1, 1).ended(9, view.Error, 5001, "its time is up")
 	cancelled := newStory(idE, "survey_host").started(1, 1).ended(3, view.Cancelled, 143, "")

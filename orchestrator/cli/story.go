@@ -45,12 +45,12 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 			case <-ctx.Done():
 			}
 		}
-		lost := func(err error, wait time.Duration) {
+		broke := func(err error, wait time.Duration) {
 			if wait >= time.Second { // most come back before anybody has read this
 				send(arrival{err: err, lost: true})
 			}
 		}
-		for e, err := range c.Events(ctx, id, client.EventQuery{Follow: true, Lost: lost}) {
+		for e, err := range c.Events(ctx, id, client.EventQuery{Follow: true, Lost: broke}) {
 			send(arrival{event: e, err: err})
 		}
 	})
@@ -58,7 +58,7 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 	defer frames.Stop()
 	why := time.NewTimer(p.curious)
 	defer why.Stop()
-	begun, reason := false, ""
+	begun, lost, reason := false, false, ""
 	for {
 		select {
 		case a, open := <-arrivals:
@@ -66,9 +66,13 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 				return client.Task{}, context.Cause(ctx)
 			}
 			if a.lost {
-				t.note(a.err.Error() + "; trying again")
+				if !lost {
+					t.note(a.err.Error() + "; trying again")
+				}
+				lost = true // one word is enough for one outage
 				continue
 			}
+			lost = false
 			if a.err != nil {
 				return client.Task{}, a.err
 			}
@@ -88,7 +92,7 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 			}
 			if now, err := c.Task(ctx, id); err == nil && now.WaitingFor != "" && now.WaitingFor != reason {
 				reason = now.WaitingFor
-				t.note("waiting: " + reason)
+				t.note("waiting for " + reason)
 			}
 		}
 	}

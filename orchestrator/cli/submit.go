@@ -160,10 +160,10 @@ func (p *program) receipt(task client.Task, known, stays bool) {
 	}
 	id := short(task.TaskID)
 	if known {
-		p.talk.say("task %s was handed in before; it is %s", visible(id), p.talk.state(task.State))
+		p.talk.say("task %s was handed in before; its state is %s", visible(id), p.talk.state(task.State))
 	}
 	if !stays && task.WaitingFor != "" {
-		p.talk.say("waiting: %s", visible(task.WaitingFor))
+		p.talk.say("waiting for %s", visible(task.WaitingFor))
 	}
 	if !stays && p.talk.terminal {
 		p.talk.say("watch it: orchestrator task watch %s", visible(id))

@@ -40,11 +40,11 @@ func (p *Problem) Error() string {
 		fmt.Fprintf(&b, " (%d)", p.ErrorCode)
 	}
 	for _, f := range p.Errors {
-		if f.Message == p.Detail {
-			continue
+		if f.Message == p.Detail || p.Status == http.StatusNotFound {
+			continue // the detail has said it
 		}
 		b.WriteString("\n  ")
-		if f.Location != "" {
+		if f.Location != "" && !strings.HasPrefix(f.Location, "path.") { // the caller knows no paths
 			b.WriteString(f.Location + ": ")
 		}
 		b.WriteString(f.Message)
