@@ -41,6 +41,10 @@ type Command struct {
 	// whole tree is killed at once.
 	Survive bool
 
+	// Keep, with Survive, is a file to which the outcome is written, also when the caller has died by then: see Kept.
+	// Whoever has read it removes it.
+	Keep string
+
 	// MaxMemory, in bytes, is how much resident memory the tree may hold together before it is killed. Memory that
 	// several processes share counts for each of them. Default no limit.
 	MaxMemory int64

@@ -3,6 +3,7 @@ package child
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,7 @@ func TestMain(m *testing.M) {
 	case IsSupervisor():
 		Supervise()
 	case len(os.Args) > 1 && os.Args[1] == "runner":
-		playRunner(os.Args[2] == "survive", os.Args[3])
+		playRunner(os.Args[2], os.Args[3])
 	}
 	os.Exit(m.Run())
 }
@@ -185,6 +186,23 @@ func TestStopLetsTheProgramTidyUp(t *testing.T) {
 	}
 }
 
+// Each process of the chain lives only to start the next one, in a session of its own.
+func TestStopEndsAChainOfShortLives(t *testing.T) {
+	t.Parallel()
+	chain := filepath.Join(t.TempDir(), "chain")
+	if err := os.WriteFile(chain, []byte("#!/bin/sh\ntest -e \"$0\" && setsid sh \"$0\" &\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, shell(`sh "$1"; echo $$; while :; do sleep 1; done`, chain))
+	out := bufio.NewReader(p.Output())
+	pids(t, out, 1)
+	p.Stop(syscall.SIGTERM, 10*time.Millisecond)
+	io.Copy(io.Discard, out)
+	if end := p.Wait(); !end.Stopped || end.ExitCode != 143 {
+		t.Errorf("outcome %+v", end)
+	}
+}
+
 func TestLeftoversEnd(t *testing.T) {
 	t.Parallel()
 	p := start(t, shell(`sleep 1000 & echo $!; setsid sleep 1000 & echo $!; exit 5`))
@@ -271,9 +289,13 @@ func TestSupervisorKilled(t *testing.T) {
 }
 
 // playRunner is another process that runs a child and prints what the child prints, until it is killed.
-func playRunner(survive bool, script string) {
+// The mode is normal, or survive, or the file for the outcome.
+func playRunner(mode, script string) {
 	c := shell(script)
-	c.Survive = survive
+	c.Survive = mode != "normal"
+	if filepath.IsAbs(mode) {
+		c.Keep = mode
+	}
 	p, err := Start(context.Background(), c)
 	if err != nil {
 		fmt.Println(err)
@@ -339,5 +361,55 @@ func TestRunnerKilledLetsSurvivorFinish(t *testing.T) {
 	ended(t, pid)
 	if text, err := os.ReadFile(filepath.Join(dir, "result")); string(text) != "whole\n" {
 		t.Errorf("result %q, %v: the survivor did not finish", text, err)
+	}
+}
+
+// Cut between the start of a child and its end: the runner dies, and its next life asks.
+func TestOutcomeIsKeptForTheNextLife(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	keep := filepath.Join(dir, "kept")
+	cmd, out := runner(t, keep, fmt.Sprintf(`cd %q; mkfifo go; echo $$; read x < go; head -c 400000 /dev/zero; echo the end; exit 3`, dir))
+	pids(t, out, 1)
+	cmd.Process.Kill()
+	cmd.Wait()
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := Kept(now, keep); !errors.Is(err, context.Canceled) {
+		t.Errorf("Kept while it runs: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	end, text, err := Kept(t.Context(), keep)
+	if err != nil || end.ExitCode != 3 || end.Stopped || len(text) != KeptOutput || !strings.HasSuffix(string(text), "\x00the end\n") {
+		t.Errorf("Kept = %+v, %d bytes, %v", end, len(text), err)
+	}
+}
+
+func TestOutcomeIsKeptThoughTheCallerLives(t *testing.T) {
+	t.Parallel()
+	c := shell("exit 4")
+	c.Survive, c.Keep = true, filepath.Join(t.TempDir(), "kept")
+	if _, end := whole(t, c); end.ExitCode != 4 {
+		t.Errorf("outcome %+v", end)
+	}
+	if end, text, err := Kept(t.Context(), c.Keep); err != nil || end.ExitCode != 4 || len(text) != 0 {
+		t.Errorf("Kept = %+v, %q, %v", end, text, err)
+	}
+}
+
+func TestNothingIsKeptBySupervisorKilled(t *testing.T) {
+	t.Parallel()
+	c := shell("echo $$; while :; do sleep 1; done")
+	c.Survive, c.Keep = true, filepath.Join(t.TempDir(), "kept")
+	p := start(t, c)
+	out := bufio.NewReader(p.Output())
+	pids(t, out, 1)
+	p.supervisor.Process.Kill()
+	io.Copy(io.Discard, out)
+	p.Wait()
+	if _, _, err := Kept(t.Context(), c.Keep); !errors.Is(err, ErrNotKept) {
+		t.Errorf("Kept: %v, want ErrNotKept", err)
 	}
 }

@@ -19,6 +19,7 @@ const (
 	controlFD = 3 // orders, one JSON value a line; its end means that the caller has died
 	newsFD    = 4 // news, likewise
 	drainFD   = 5 // with Survive: the output's read end, kept open so that the program never writes to a closed pipe
+	keepFD    = 6 // with Keep: where the outcome is written; locked as long as there is a supervisor to write it
 )
 
 // An order goes to the supervisor: exactly one field is set, Start first.
@@ -41,8 +42,8 @@ type news struct {
 
 // A line is the set of files between caller, supervisor and program.
 type line struct {
-	outputR, controlW, newsR               *os.File // ours
-	stdin, outputW, controlR, newsW, drain *os.File // theirs
+	outputR, controlW, newsR                     *os.File // ours
+	stdin, outputW, controlR, newsW, drain, keep *os.File // theirs
 }
 
 func (l *line) open(c Command) error {
@@ -63,6 +64,11 @@ func (l *line) open(c Command) error {
 	if c.Survive {
 		// Opened anew, not duplicated: a duplicate would share the flag set above.
 		if l.drain, err = os.Open(fmt.Sprintf("/proc/self/fd/%d", fd[0])); err != nil {
+			return err
+		}
+	}
+	if c.Survive && c.Keep != "" {
+		if l.keep, err = create(c.Keep); err != nil {
 			return err
 		}
 	}
@@ -96,10 +102,13 @@ func (l *line) extra() []*os.File {
 	if l.drain != nil {
 		files = append(files, l.drain)
 	}
+	if l.keep != nil {
+		files = append(files, l.keep)
+	}
 	return files
 }
 
-func (l *line) closeTheirs() { closeAll(l.stdin, l.outputW, l.controlR, l.newsW, l.drain) }
+func (l *line) closeTheirs() { closeAll(l.stdin, l.outputW, l.controlR, l.newsW, l.drain, l.keep) }
 
 func (l *line) closeOurs() { closeAll(l.outputR, l.controlW, l.newsR) }
 

@@ -21,7 +21,7 @@ func IsSupervisor() bool { return len(os.Args) == 2 && os.Args[1] == superviseAr
 func Supervise() {
 	// The program is to be killed when this thread ends, so this thread must be the one that stays.
 	runtime.LockOSThread()
-	for _, fd := range []int{controlFD, newsFD, drainFD} {
+	for _, fd := range []int{controlFD, newsFD, drainFD, keepFD} {
 		unix.CloseOnExec(fd)
 	}
 	// Caught and dropped, not ignored: what is ignored here would be ignored in the program too. To stop is the
@@ -35,7 +35,9 @@ func Supervise() {
 		os.Exit(1)
 	}
 	s := &supervision{command: *first.Start, self: os.Getpid(), news: json.NewEncoder(tell)}
-	s.news.Encode(news{Outcome: s.run(orders)})
+	end := s.run(orders)
+	s.keep(end)
+	s.news.Encode(news{Outcome: end})
 	syscall.Exit(0) // nothing is left to flush or to wait for
 }
 
@@ -47,7 +49,8 @@ const (
 )
 
 const (
-	killAgain   = 20 * time.Millisecond  // between two looks at a tree that is being killed
+	killAgain   = 10 * time.Millisecond  // between two looks at a tree that is being killed, at first
+	killSlowly  = time.Second            // and when it does not die: another user's process, or one stuck in the kernel
 	memoryEvery = 250 * time.Millisecond // between two looks at its memory
 	clockEvery  = time.Second            // between two looks at the clock: timers do not run while the machine sleeps
 )
@@ -62,8 +65,11 @@ type supervision struct {
 	outcome  Outcome
 	ended    bool // the program itself has ended
 	killing  bool
+	pause    time.Duration  // between the last two kills
 	next     syscall.Signal // sent when timer fires
 	timer    *time.Timer    // until the next step of ending the tree; stopped while there is none
+	tail     tail           // what the program wrote since the caller died
+	drained  chan struct{}  // closed when all of that was read; nil while the caller lives
 	deadline time.Duration  // on the clock of sinceBoot, 0 while there is none
 }
 
@@ -161,12 +167,14 @@ func (s *supervision) stop(signal syscall.Signal, grace time.Duration) {
 // step sends the signal that is due. The one after it is always SIGKILL, again and again until nothing is left: a tree
 // that grows while it is killed is met again.
 func (s *supervision) step() {
-	signalTree(s.self, s.pid, s.next)
 	if s.next == syscall.SIGKILL {
+		killTree(s.self, s.pid)
 		s.killing = true
-		s.timer.Reset(killAgain)
+		s.pause = min(max(2*s.pause, killAgain), killSlowly)
+		s.timer.Reset(s.pause)
 		return
 	}
+	signalTree(s.self, s.pid, s.next)
 	s.next = syscall.SIGKILL
 	s.timer.Reset(leftoverGrace)
 }
@@ -190,7 +198,11 @@ func (s *supervision) abandoned() {
 		s.stop(syscall.SIGKILL, 0)
 		return
 	}
-	go io.Copy(io.Discard, os.NewFile(drainFD, "output"))
+	s.drained = make(chan struct{})
+	go func() {
+		defer close(s.drained)
+		io.Copy(&s.tail, os.NewFile(drainFD, "output"))
+	}()
 }
 
 func (s *supervision) checkDeadline() {

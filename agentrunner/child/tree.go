@@ -64,14 +64,29 @@ func signalTree(root, group int, signal syscall.Signal) {
 			syscall.Kill(d.pid, signal)
 		}
 	}
-	if signal == syscall.SIGKILL {
-		return
-	}
 	// A process that is stopped would not see the signal.
 	syscall.Kill(-group, syscall.SIGCONT)
 	for _, d := range outside {
 		if d.group != group {
 			syscall.Kill(d.pid, syscall.SIGCONT)
+		}
+	}
+}
+
+// killTree kills every process of a tree, and looks again as long as it finds new ones: what is about to die may just
+// have started another.
+func killTree(root, group int) {
+	syscall.Kill(-group, syscall.SIGKILL)
+	killed := map[int]bool{}
+	for range 100 {
+		found := false
+		for _, d := range descendants(root) {
+			syscall.Kill(d.pid, syscall.SIGKILL)
+			found = found || !killed[d.pid]
+			killed[d.pid] = true
+		}
+		if !found {
+			return
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,9 @@ func TestBuiltInTypesAreRight(t *testing.T) {
 	}
 }
 
+// complaint is what a shell or a tool says when a script is wrong.
+var complaint = regexp.MustCompile(`(?i)not found|cannot|denied|syntax|illegal|sh: |awk: `)
+
 func TestSurveyHost(t *testing.T) {
 	t.Parallel()
 	c, _ := Load(Config{Env: os.Environ()})
@@ -46,8 +50,8 @@ func TestSurveyHost(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, out.output.String())
 		}
 	}
-	if strings.Contains(out.output.String(), "not found") {
-		t.Errorf("a tool that is missing shows:\n%s", out.output.String())
+	if complaint.MatchString(out.output.String()) {
+		t.Errorf("a tool that is missing or misused shows:\n%s", out.output.String())
 	}
 }
 
@@ -67,7 +71,7 @@ func TestSurveyHostWithFewTools(t *testing.T) {
 	c, _ := Load(Config{Env: []string{"PATH=" + bin}})
 	out := &record{}
 	end := do(t, t.Context(), c, request("survey_host", "{}"), out)
-	if end.Status != "success" || strings.Contains(out.output.String(), "not found") || len(out.steps()) != 16 {
+	if end.Status != "success" || complaint.MatchString(out.output.String()) || len(out.steps()) != 16 {
 		t.Errorf("outcome %+v, steps %q\n%s", end, out.steps(), out.output.String())
 	}
 }

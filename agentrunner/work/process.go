@@ -97,7 +97,7 @@ func (j *job) count(ctx context.Context, s *stepper, listing []string, cwd strin
 
 // run starts the program, passes on what it says and waits until nothing of it is left.
 func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) Outcome {
-	c.Stdin, c.Survive = j.stdin, j.t.Attempts == 1
+	c.Stdin, c.Survive, c.Keep = j.stdin, j.t.Attempts == 1, a.Keep
 	end := Outcome{Resources: &message.ResourcesUsed{}}
 	if ctx.Err() != nil {
 		return stopped(ctx, end)
@@ -132,15 +132,18 @@ func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) O
 	result := p.Wait()
 	unwatch()
 
-	end.ExitCode, end.Signal = result.ExitCode, result.Signal
-	end.Resources.CPUTimeMS = int(result.CPU.Milliseconds())
+	end = ended(result)
 	end.Resources.GPUVRAMMB = gpu()
 	select {
 	case <-limit:
-		return j.exceeded(end, "max_output", j.t.maxOutput, j.t.maxOutput+1)
+		return exceeded(end, "max_output", j.t.maxOutput, j.t.maxOutput+1)
 	default:
 	}
-	return j.judge(ctx, s, result, end)
+	end = judge(ctx, result, end, j.maxMem)
+	if end.Status == message.ResultSuccess {
+		s.completed()
+	}
+	return end
 }
 
 // pass hands the output to the steps, up to the limit; what comes behind it is read and dropped, over is called once.
@@ -163,11 +166,29 @@ func (j *job) pass(output io.Reader, s *stepper, over func()) {
 	}
 }
 
+// Recover returns the outcome of an attempt with Keep whose runner died, in the runner's next life, and the last output
+// it wrote since. While the work goes on it waits, until ctx ends. The error is child.ErrNotKept if nobody knows the
+// outcome, fs.ErrNotExist if the program was never started.
+func Recover(ctx context.Context, keep string) (Outcome, []byte, error) {
+	result, output, err := child.Kept(ctx, keep)
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	return judge(ctx, result, ended(result), 0), output, nil
+}
+
+func ended(result child.Outcome) Outcome {
+	return Outcome{
+		ExitCode: result.ExitCode, Signal: result.Signal,
+		Resources: &message.ResourcesUsed{CPUTimeMS: int(result.CPU.Milliseconds())},
+	}
+}
+
 // judge says what the end of a process means.
-func (j *job) judge(ctx context.Context, s *stepper, result child.Outcome, end Outcome) Outcome {
+func judge(ctx context.Context, result child.Outcome, end Outcome, maxMem int64) Outcome {
 	switch {
 	case result.OverUsed > 0:
-		return j.exceeded(end, "max_memory_mb", j.maxMem>>20, result.OverUsed>>20)
+		return exceeded(end, "max_memory_mb", maxMem>>20, result.OverUsed>>20)
 	case result.Expired:
 		end.Status = message.ResultFailed
 		end.Fault = fault.New(fault.Timeout, "the deadline passed before anybody moved it, so the work was ended")
@@ -179,7 +200,6 @@ func (j *job) judge(ctx context.Context, s *stepper, result child.Outcome, end O
 		end.Fault = fault.New(fault.AgentUnavailable, "%s", result.Err)
 		return end
 	case result.ExitCode == 0:
-		s.completed()
 		end.Status = message.ResultSuccess
 		return end
 	}
@@ -194,7 +214,7 @@ func (j *job) timeout(a Attempt) *Stop {
 	return &Stop{Reason: flt.Message, Fault: flt}
 }
 
-func (j *job) exceeded(end Outcome, limit string, available, required int64) Outcome {
+func exceeded(end Outcome, limit string, available, required int64) Outcome {
 	end.Status = message.ResultFailed
 	end.Fault = fault.New(fault.ResourceLimitExceeded, "%s: the work went beyond %d and was ended", limit, available).
 		With("limit_name", limit).With("available", int(available)).With("required", int(required))

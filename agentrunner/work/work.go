@@ -29,6 +29,10 @@ type Attempt struct {
 	Dir      string    // where a directory for this attempt may be made; it is removed afterwards
 	Began    time.Time // start of the task's first attempt; zero means now
 
+	// Keep, if set, is a file to which the outcome of work that must not be repeated (one attempt) is also written, so
+	// that it is not lost when the runner dies: see Recover. Whoever has the outcome removes it.
+	Keep string
+
 	// Started, if set, is told of the process, so that its deadlines can be moved. Work that needs no process never
 	// calls it.
 	Started func(*child.Process)

@@ -3,7 +3,9 @@ package work
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -267,5 +269,24 @@ func TestResources(t *testing.T) {
 	got := w.Work(t.Context(), a, &record{})
 	if got.Resources.CPUTimeMS < 10 || got.Resources.DurationSeconds != 1 || started == nil {
 		t.Errorf("resources %+v", got.Resources)
+	}
+}
+
+func TestRecover(t *testing.T) {
+	t.Parallel()
+	for attempts, kept := range map[string]bool{"1": true, "2": false} {
+		c := one(t, "command: [sh, -c, 'exit 6']\nattempts: "+attempts)
+		r := request("x", "{}")
+		w, err := c.Prepare(r, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := attempt(t, r)
+		a.Keep = filepath.Join(t.TempDir(), "kept")
+		w.Work(t.Context(), a, &record{})
+		end, _, err := Recover(t.Context(), a.Keep)
+		if kept && (err != nil || end.Status != "failed" || end.ExitCode != 6) || !kept && !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("with %s attempts: %+v, %v", attempts, end, err)
+		}
 	}
 }
