@@ -20,7 +20,7 @@ import (
 const quiet = 15 * time.Second
 
 type eventsInput struct {
-	taskPath
+	TaskPath
 	Follow      bool   `query:"follow" doc:"Go on until the task has ended"`
 	LastEventID string `header:"Last-Event-ID" doc:"id of the last event that was read: those behind it are sent"`
 }

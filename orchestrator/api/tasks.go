@@ -42,7 +42,8 @@ type taskAnswer struct {
 	Body     view.Task
 }
 
-type taskPath struct {
+// A TaskPath names one task. Exported, since it is embedded: huma fills no field of an embedded type that is not.
+type TaskPath struct {
 	ID string `path:"id" minLength:"1" maxLength:"36" doc:"The task's id, or any prefix of it that no other task has"`
 }
 
@@ -184,7 +185,7 @@ func (a *API) answer(ctx context.Context, status int, id subject.TaskID) (*taskA
 	return &taskAnswer{Status: status, Location: "/v1/tasks/" + string(id), Body: v}, nil
 }
 
-func (a *API) task(ctx context.Context, in *taskPath) (*taskAnswer, error) {
+func (a *API) task(ctx context.Context, in *TaskPath) (*taskAnswer, error) {
 	id, err := a.resolve(in.ID)
 	if err != nil {
 		return nil, err
@@ -280,7 +281,7 @@ type Cancellation struct {
 }
 
 type cancelInput struct {
-	taskPath
+	TaskPath
 	Body *Cancellation `required:"false"`
 }
 
