@@ -38,7 +38,8 @@ type story struct {
 func newStory(id, workType string) *story {
 	s := &story{Task: view.Task{TaskID: id, State: view.Queued, AgentType: "infra", WorkType: workType, Priority: "normal",
 		RequestID: reqID, TraceID: trace, SubmittedBy: "admin", SubmittedAt: start, Parameters: json.RawMessage(`{}`)}}
-	s.add("submitted", 0, 0, nil)
+	s.add("submitted", 0, 0, message.New(subject.Orchestrator, "infra", trace, reqID,
+		message.WorkRequest{TaskID: subject.TaskID(id), WorkType: workType, Parameters: s.Parameters}))
 	return s
 }
 

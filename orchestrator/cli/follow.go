@@ -19,7 +19,11 @@ func (p *program) follow(ctx context.Context, c *client.Client, id string) (clie
 	}
 	f := &follower{p: p}
 	task, err := p.story(ctx, c, id, f)
-	f.settle()
+	until := p.now()
+	if task.EndedAt != nil {
+		until = *task.EndedAt
+	}
+	f.settle(until)
 	if err != nil {
 		return task, interrupted(err, short(id))
 	}
@@ -31,9 +35,9 @@ func (p *program) follow(ctx context.Context, c *client.Client, id string) (clie
 type follower struct {
 	p        *program
 	progress progress
-	live     string // the line that is not final yet
-	step     bool   // it is about a step
-	since    time.Time
+	live     string    // the line that is not final yet
+	step     bool      // it is about a step
+	since    time.Time // when it began, by the event's clock
 	frame    int
 	drawn    bool
 }
@@ -55,20 +59,20 @@ func (f *follower) line(text string, at time.Time, step bool) {
 		f.p.out.say("%s  %s", at.UTC().Format(time.RFC3339), text)
 		return
 	}
-	f.settle()
-	f.live, f.step, f.since = text, step, f.p.now()
+	f.settle(at)
+	f.live, f.step, f.since = text, step, at
 	f.draw()
 }
 
-// settle makes the live line final.
-func (f *follower) settle() {
+// settle makes the live line final; what it told of went on until then.
+func (f *follower) settle(until time.Time) {
 	if f.live == "" {
 		return
 	}
 	f.erase()
 	took := ""
 	if f.step {
-		took = f.p.out.paint(dim, "  "+span(f.p.now().Sub(f.since)))
+		took = f.p.out.paint(dim, "  "+span(until.Sub(f.since)))
 	}
 	f.p.out.say("  %s%s", f.live, took)
 	f.live = ""

@@ -10,6 +10,7 @@ import (
 
 // progress is where a task is, as far as its events have told. It reads no clock and prints nothing.
 type progress struct {
+	work    string    // its work type
 	begun   time.Time // of the present attempt; zero while there is none
 	step    int
 	name    string
@@ -27,14 +28,14 @@ func (g *progress) apply(e client.Event) string {
 		x = *m.Custom.Chiffon
 	}
 	switch e.Kind {
-	case "submitted":
-		return "queued"
-	case "queued":
+	case "submitted", "queued":
+		g.request(m)
 		return "queued"
 	case "held":
+		g.request(m)
 		return visible("held" + because(x))
 	case "started":
-		*g = progress{begun: e.Time, percent: -1}
+		*g = progress{work: g.work, begun: e.Time, percent: -1}
 		g.status(m)
 		text := "started on " + e.AgentID
 		if e.Attempt > 1 {
@@ -44,7 +45,7 @@ func (g *progress) apply(e client.Event) string {
 	case "paused", "resumed":
 		return e.Kind
 	case "attempt_failed":
-		*g = progress{}
+		*g = progress{work: g.work}
 		return visible(attemptFailed(e, m, x))
 	case "cancel_requested":
 		return visible("cancelling" + cancelled(x))
@@ -56,7 +57,14 @@ func (g *progress) apply(e client.Event) string {
 	return ""
 }
 
-// status takes a work_status; a step that was not seen before is worth a line.
+func (g *progress) request(m *message.Any) {
+	if m != nil && m.Request != nil {
+		g.work = m.Request.WorkType
+	}
+}
+
+// status takes a work_status; a step that was not seen before is worth a line. What comes before the first real step, or is not divided
+// into steps, has the name of the work.
 func (g *progress) status(m *message.Any) string {
 	if m == nil || m.Status == nil {
 		return ""
@@ -69,6 +77,9 @@ func (g *progress) status(m *message.Any) string {
 		return ""
 	}
 	g.step, g.name = s.Number, s.Name
+	if s.Name == g.work {
+		return ""
+	}
 	return visible(fmt.Sprintf("step %d  %s", s.Number, s.Name))
 }
 

@@ -22,8 +22,9 @@ func newRun(p *program) *cobra.Command {
 		DisableFlagsInUseLine: true,
 
 		Short: "Run one command on an agent's host",
-		Long: "Run one command through the work type run_command, which the agent must offer. Its output comes as it is written, and its exit code is\n" +
-			"this command's own: 0–255. 5 is also an error or time-out of the task, and 2 a cancelled one: stderr says which.",
+		Long: "Run one command through the work type run_command, which the agent must offer. Its output comes as it is\n" +
+			"written, and its exit code is this command's own: 0–255. 5 is also an error or time-out of the task, and 2 a cancelled\n" +
+			"one: stderr says which.",
 		Example: `  orchestrator run -- uptime
   orchestrator run --on site=attic -- systemctl status nginx
   orchestrator run --agent nas --max-duration 1m -- df -h / > disk.txt`,

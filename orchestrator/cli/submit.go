@@ -33,7 +33,8 @@ func (f *taskFlags) add(cmd *cobra.Command) {
 	flags.DurationVar(&f.maxDuration, "max-duration", 0, "`DURATION` that all attempts together may take (90s, 2h)")
 	flags.DurationVar(&f.queueTimeout, "queue-timeout", 0, "`DURATION` after which a task that has not begun ends with an error")
 	flags.StringVar(&f.requestID, "request-id", "", "`UUID` that makes a repetition of this command the same task")
-	cmd.RegisterFlagCompletionFunc("priority", cobra.FixedCompletions([]string{"critical", "high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("priority",
+		cobra.FixedCompletions([]string{"critical", "high", "normal", "low"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // submission checks the flags, all of them at once, and makes a submission of them.
@@ -109,7 +110,8 @@ func newSubmit(p *program) *cobra.Command {
 			return p.submit(cmd.Context(), c, s, wait, follow)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&params, "param", "p", nil, "parameter `KEY=VALUE`: dots nest (a.b=1); numbers, true, false, null and JSON are read as such; repeat for more")
+	cmd.Flags().StringArrayVarP(&params, "param", "p", nil, "parameter `KEY=VALUE`: dots nest (a.b=1); "+
+		"numbers, true, false, null and JSON are read as such; repeat for more")
 	cmd.Flags().StringVar(&file, "params", "", "`FILE` with the parameters as a JSON object (-: standard input); --param adds to it")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end without a word")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show its progress and its result")

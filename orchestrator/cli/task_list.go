@@ -55,7 +55,8 @@ func newTaskList(p *program) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringSliceVar(&q.States, "state", nil, "in `STATE` queued, held, running, paused, cancelling, succeeded, failed, cancelled or error; repeat for more")
+	flags.StringSliceVar(&q.States, "state", nil, "in `STATE` queued, held, running, paused, cancelling, "+
+		"succeeded, failed, cancelled or error; repeat for more")
 	flags.StringVar(&q.AgentType, "type", "", "for agents of `TYPE`")
 	flags.StringVar(&q.Agent, "agent", "", "that agent `ID` runs or ran")
 	flags.StringVar(&q.WorkType, "work-type", "", "of work type `TYPE`")

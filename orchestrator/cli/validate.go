@@ -16,8 +16,8 @@ func newValidate(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "validate FILE|-…",
 		Short: "Judge protocol messages",
-		Long: "Judge protocol messages: a file has one JSON value, or one on each line. Prints the kind of each that is well-formed, and the code and field of\n" +
-			"what is wrong with any other. Ends with 1 if one is bad. Needs no server.",
+		Long: "Judge protocol messages: a file has one JSON value, or one on each line. Prints the kind of each that is well-formed, and\n" +
+			"the code and field of what is wrong with any other. Ends with 1 if one is bad. Needs no server.",
 		Example: `  orchestrator validate request.json
   nats sub --raw 'chiffon.task.>' | orchestrator validate -`,
 		Args: arguments(1, -1, "FILE or - for standard input"),

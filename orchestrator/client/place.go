@@ -61,8 +61,8 @@ type access struct {
 }
 
 // Find looks for the server in the order of Place's first two fields, client.json, admin.json in the state directory,
-// DefaultURL; and for the credential in TokenFile, then in whichever of the two files is about that server: a token is shown to no other. The error
-// is *NoCredential, with the address in Found all the same, or says which file or address is wrong.
+// DefaultURL; and for the credential in TokenFile, then in whichever of the two files is about that server: a token is shown
+// to no other. The error is *NoCredential, with the address in Found all the same, or says which file or address is wrong.
 func (p Place) Find() (found Found, err error) {
 	switch {
 	case p.Server != "":
@@ -135,7 +135,8 @@ func noCredential(url string, denied error) error {
 		return e
 	}
 	return &NoCredential{URL: url,
-		Cure: "start an orchestrator here with \"orchestrator up\", or say where its credential is in ORCHESTRATOR_STATE (its state directory) or ORCHESTRATOR_TOKEN_FILE"}
+		Cure: "start an orchestrator here with \"orchestrator up\", or say where its credential is " +
+			"in ORCHESTRATOR_STATE (its state directory) or ORCHESTRATOR_TOKEN_FILE"}
 }
 
 func readAccess(file string) (a access, err error) {
