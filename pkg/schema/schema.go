@@ -46,7 +46,7 @@ func Compile(doc json.RawMessage) (*Schema, error) {
 func (s *Schema) Check(parameters json.RawMessage) *fault.Fault {
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(parameters))
 	if err != nil {
-		return fault.Invalid(Parameters, "parameters are no JSON: %v", err)
+		return fault.Invalid(Parameters, "is no JSON: %v", err)
 	}
 	err = s.s.Validate(v)
 	if err == nil {
@@ -61,12 +61,12 @@ func (s *Schema) Check(parameters json.RawMessage) *fault.Fault {
 	switch k := leaf.ErrorKind.(type) {
 	case *kind.Required:
 		field += "." + k.Missing[0]
-		return fault.Invalid(field, "%s is missing", field)
+		return fault.Invalid(field, "is missing")
 	case *kind.AdditionalProperties:
 		field += "." + k.Properties[0]
-		return fault.Invalid(field, "%s is not known here", field)
+		return fault.Invalid(field, "is not known here")
 	}
-	return fault.Invalid(field, "%s: %s", field, leaf.ErrorKind.LocalizedString(printer))
+	return fault.Invalid(field, "%s", leaf.ErrorKind.LocalizedString(printer))
 }
 
 var printer = message.NewPrinter(language.English)
