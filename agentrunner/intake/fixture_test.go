@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/intake"
 	"chiffon/agentrunner/spool"
@@ -394,4 +396,54 @@ func (d door) begun(n int) []byte {
 		case <-tick.C:
 		}
 	}
+}
+
+// waiting describes a consumer.
+func (w *world) waiting(p subject.Priority) *jetstream.ConsumerInfo {
+	w.Helper()
+	c, err := w.Consumer(w.Context(), subject.TypeConsumer(agentType, p))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return c.CachedInfo()
+}
+
+// settled waits until every request of a priority is acknowledged.
+func (w *world) settled(p subject.Priority) {
+	w.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	for {
+		if i := w.waiting(p); i.NumAckPending == 0 && i.NumPending == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			w.Fatalf("requests of priority %s are not acknowledged: %+v", p, w.waiting(p))
+		case <-tick.C:
+		}
+	}
+}
+
+// snatch takes a request out of the queue without answering it.
+func (w *world) snatch(p subject.Priority) jetstream.Msg {
+	w.Helper()
+	c, err := w.Consumer(w.Context(), subject.TypeConsumer(agentType, p))
+	if err != nil {
+		w.Fatal(err)
+	}
+	m, err := c.Next()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return m
+}
+
+// requestAgainAndRun queues a task anew and waits for its success.
+func (w *world) requestAgainAndRun(id subject.TaskID) {
+	w.Helper()
+	w.requeue(id, order{workType: "talk"})
+	w.entry(id, tasklog.Succeeded)
 }

@@ -58,6 +58,7 @@ type Reporter struct {
 	ticks  sync.WaitGroup
 
 	mu      sync.Mutex
+	named   bool // the work has said where it is, or has written something
 	number  int
 	name    string
 	offset  int64 // in the output of the step
@@ -155,7 +156,7 @@ func (r *Reporter) limit(p []byte, room int64) {
 func (r *Reporter) Step(s work.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.Done && s.Number == r.number {
+	if s.Done && s.Number == r.number && r.named {
 		r.progress(s.Percent)
 		r.flush(message.StatusStepCompleted, true)
 		return
@@ -166,7 +167,7 @@ func (r *Reporter) Step(s work.Step) {
 	if s.Number != r.number {
 		r.number, r.offset = max(s.Number, 1), 0
 	}
-	r.name = strings.ToValidUTF8(s.Name, "\uFFFD")
+	r.name, r.named = strings.ToValidUTF8(s.Name, "\uFFFD"), true
 	r.progress(s.Percent)
 	word := message.StatusRunning
 	if s.Done {
@@ -210,15 +211,16 @@ func (r *Reporter) send(word string, n int, final bool) {
 
 // emit publishes one status; false when it is lost.
 func (r *Reporter) emit(word string, output []byte, at *chunk.Range) bool {
-	step := message.Step{Number: r.number, Name: r.name}
-	if len(output) > 0 {
+	var step *message.Step
+	if r.named = r.named || len(output) > 0; r.named {
+		step = &message.Step{Number: r.number, Name: r.name}
 		step.Output, step.OutputEncoding = message.Text(output)
-	}
-	if at != nil {
-		step.OutputChunk = at.Format()
+		if at != nil {
+			step.OutputChunk = at.Format()
+		}
 	}
 	m := message.New(r.cfg.Type, subject.Orchestrator, r.cfg.Trace, r.cfg.Request, message.WorkStatus{
-		TaskID: r.cfg.Task, Status: word, ProgressPercent: r.percent, Step: &step,
+		TaskID: r.cfg.Task, Status: word, ProgressPercent: r.percent, Step: step,
 	})
 	m.Custom = message.Custom{AgentID: r.cfg.Agent, Chiffon: &message.Extension{Attempt: r.cfg.Attempt}}
 	data, err := m.Encode()
