@@ -84,7 +84,6 @@ type world struct {
 	*broker.Client
 	server *broker.Server
 	types  string
-	orders int
 }
 
 func newWorld(t testing.TB) *world {
@@ -133,7 +132,6 @@ type order struct {
 	workType string
 	params   string
 	priority subject.Priority
-	kind     tasklog.Kind
 	hints    *message.Hints
 	by       string
 }
@@ -166,7 +164,7 @@ func (w *world) request(id subject.TaskID, kind tasklog.Kind, o order, tail uint
 	w.append(tasklog.Write(kind, id, subject.Request(id, agentType, subject.Any, o.priority), m))(tail, attempt)
 }
 
-// append finishes a draft and stores it.
+// append makes what stores a draft, once it is told where.
 func (w *world) append(d tasklog.Draft, err error) func(tail uint64, attempt int) uint64 {
 	w.Helper()
 	return func(tail uint64, attempt int) uint64 {
@@ -182,7 +180,7 @@ func (w *world) append(d tasklog.Draft, err error) func(tail uint64, attempt int
 	}
 }
 
-// says puts an entry of the orchestrator behind what the log holds.
+// cancel asks for a running task to be stopped.
 func (w *world) cancel(id subject.TaskID, c message.Cancel) {
 	w.Helper()
 	st := w.state(id)
@@ -446,4 +444,41 @@ func (w *world) requestAgainAndRun(id subject.TaskID) {
 	w.Helper()
 	w.requeue(id, order{workType: "talk"})
 	w.entry(id, tasklog.Succeeded)
+}
+
+// late waits for the status of an outcome that the log did not take.
+func (w *world) late(id subject.TaskID) (found message.Message[message.WorkStatus]) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	for m, err := range w.Tail(ctx, subject.StatusStream, 1) {
+		if err != nil {
+			w.Fatal(err)
+		}
+		s, err := message.Decode[message.WorkStatus](m.Data)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if x := s.Custom.Chiffon; s.Payload.TaskID == id && x != nil && x.Late {
+			return s
+		}
+	}
+	w.Fatal("no status of a late outcome")
+	return found
+}
+
+// eventually waits for what nobody announces.
+func (w *world) eventually(what string, is func() bool) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		select {
+		case <-ctx.Done():
+			w.Fatalf("waited %s: %s", patience, what)
+		case <-tick.C:
+		}
+	}
 }

@@ -41,7 +41,9 @@ func (i *Intake) settle(ctx context.Context, s *slot) {
 		s.record.Started = e.Seq
 		break
 	}
-	if s.record.Child != 0 && !i.outlived(ctx, s) {
+	if s.record.Child == 0 {
+		s.stop.why = byLoss // its supervisor has ended it
+	} else if !i.outlived(ctx, s) {
 		return
 	}
 	s.log.Warn("attempt of an earlier life is lost", "begun", s.record.Begun)
