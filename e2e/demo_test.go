@@ -31,7 +31,7 @@ func TestDemoOnce(t *testing.T) {
 }
 
 // processes lists command lines and environments of everything that runs, as far as this user may see them.
-func processes(t *testing.T) []string {
+func processes(t testing.TB) []string {
 	t.Helper()
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -55,39 +56,44 @@ func (p *program) demo(ctx context.Context, once bool) (err error) {
 	return p.everything(ctx, s, dir, &log, once)
 }
 
-// everything runs server, runner and task side by side, and returns when all of them have ended.
+// everything runs server, runner and task side by side. When the task is done with, or ctx ends, the runner is stopped,
+// then the server, to which it says good-bye.
 func (p *program) everything(ctx context.Context, s *server.Server, dir string, log *tail, once bool) error {
-	inner, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var wg sync.WaitGroup
+	serve, stopServer := context.WithCancel(context.WithoutCancel(ctx))
+	var wg, runners sync.WaitGroup
 	defer wg.Wait()
+	defer stopServer()
 	wg.Go(func() {
-		if err := s.Run(inner); err != nil {
+		if err := s.Run(serve); err != nil {
 			cancel(fmt.Errorf("orchestrator: %w", err))
 		}
 	})
-	defer cancel(nil)
-	runner, err := startRunner(inner, s, dir, log)
+	runner, err := startRunner(s, dir, log)
 	if err != nil {
 		return err
 	}
-	var ended sync.WaitGroup
-	ended.Go(func() {
-		if err := runner.Wait(); inner.Err() == nil {
-			cancel(fmt.Errorf("the runner has ended: %w\n%s", errors.Join(err, errors.New("it said:")), log.String()))
+	var stopping atomic.Bool
+	runners.Go(func() {
+		if err := runner.Wait(); !stopping.Load() {
+			cancel(fmt.Errorf("the runner has ended (%v); the log said:\n%s", err, log.String()))
 		}
 	})
-	defer ended.Wait() // before the server goes: the runner says good-bye to it
-	defer stop(runner)
-	err = p.show(inner, s, once)
-	if cause := context.Cause(inner); cause != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
+	defer runners.Wait()
+	defer func() {
+		stopping.Store(true)
+		_ = runner.Process.Signal(syscall.SIGTERM) // it may have ended
+	}()
+	err = p.show(ctx, s, once)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause
 	}
 	return err
 }
 
 // startRunner starts the agentrunner that lies beside this program.
-func startRunner(ctx context.Context, s *server.Server, dir string, log io.Writer) (*exec.Cmd, error) {
+func startRunner(s *server.Server, dir string, log io.Writer) (*exec.Cmd, error) {
 	own, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -112,11 +118,7 @@ func startRunner(ctx context.Context, s *server.Server, dir string, log io.Write
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
-	return cmd, ctx.Err()
-}
-
-func stop(runner *exec.Cmd) {
-	_ = runner.Process.Signal(syscall.SIGTERM) // it may have ended
+	return cmd, nil
 }
 
 // show submits the task, follows it, and says how to go on.
