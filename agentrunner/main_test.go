@@ -220,6 +220,8 @@ script: |
   echo $$ > "$1.up"
   while ! test -e "$1.go"; do sleep 0.02; done
   touch "$1.done"
+  test -e "$1.go6" && echo through && exit 6
+  exit 0
 `
 
 func (w *world) state(types map[string]string) string {
@@ -349,16 +351,53 @@ func TestKilledWhileWorkRuns(t *testing.T) {
 	// its slot is free, and what goes on is still in hand
 	w.entry(w.submit("noop", ""), tasklog.Succeeded)
 	w.listens("with what goes on", func(hb message.Heartbeat) bool { return len(hb.Running) == 1 && hb.Running[0].TaskID == single })
+	w.write(once+".go6", "")
 	w.write(once+".go", "")
-	e = w.entry(single, tasklog.Error)
-	if f := e.Message.Failure; f.Code != fault.AgentUnavailable || !strings.Contains(f.Message, "nobody knows how it ended") {
-		t.Errorf("reported %+v", f)
+	e = w.entry(single, tasklog.Failed)
+	if r := e.Message.Result; r.ExitCode != 6 || r.Output != "through\n" || r.ResourcesUsed.DurationSeconds < 1 {
+		t.Errorf("reported %+v", r)
 	}
 	if _, err := os.Stat(once + ".done"); err != nil {
 		t.Errorf("work that may not be repeated did not end by itself: %v", err)
 	}
 	if _, err := os.Stat(again + ".done"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("repeatable work went on after its runner: %v", err)
+	}
+}
+
+// Stop is wanted while the runner is dead and its work goes on: the next life stops it.
+func TestCancelWhileTheRunnerIsDead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	state := w.state(map[string]string{"once": gate + "attempts: 1\n"})
+	first := w.run(state)
+	door := filepath.Join(t.TempDir(), "door")
+	id := w.submit("once", door)
+	w.appears(door + ".up")
+	first.signal(syscall.SIGKILL)
+	first.exits()
+
+	started := w.entry(id, tasklog.Started)
+	m := message.New("orchestrator", "infra", message.NewUUID(), message.NewUUID(),
+		message.WorkStatus{TaskID: id, Status: message.StatusRunning})
+	m.Custom.Chiffon = &message.Extension{Cancel: &message.Cancel{By: "alice"}}
+	d, err := tasklog.Write(tasklog.CancelRequested, id, subject.Event(id, subject.Orchestrator), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Append(t.Context(), d.At(started.Seq, 1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.reply.Cancel = []subject.TaskID{id}
+	w.mu.Unlock()
+	w.run(state)
+	if r := w.entry(id, tasklog.Cancelled).Message.Result; r.ExitCode != 128+int(syscall.SIGTERM) {
+		t.Errorf("reported %+v", r)
+	}
+	left, err := os.ReadDir(filepath.Join(state, "work"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the directory for work: %v, %v", left, err)
 	}
 }
 

@@ -24,7 +24,7 @@ func (i *Intake) attempt(cs contexts, s *slot, j job) {
 		i.end(cs.log, s, ending{outcome: never(stop)}, nil)
 		return
 	}
-	s.record.Begun = true
+	s.record.Begun, s.record.BegunAt = true, time.Now()
 	if err := i.cfg.Spool.Put(s.record); err != nil { // before the fork: a crash from here on may have done something
 		flt := fault.New(fault.AgentUnavailable, "agent %s cannot write its journal, so the work was not begun: %v", i.cfg.Agent, err).
 			With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", nil)
@@ -99,7 +99,7 @@ func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.O
 	}()
 	outcome := j.worker.Work(ctx, work.Attempt{
 		Task: s.task, Number: s.attempt, Agent: i.cfg.Agent, Envelope: j.entry.Message.Envelope,
-		Request: *j.entry.Message.Request, Dir: i.cfg.Dir, Began: j.began,
+		Request: *j.entry.Message.Request, Dir: i.cfg.Dir, Began: j.began, Keep: i.cfg.Spool.Keep(s.task),
 		Started: func(p *child.Process) {
 			if s.record.Allowed > 1 {
 				p.Deadline(s.lease.Load().left(time.Now()))

@@ -178,8 +178,8 @@ func (i *Intake) died(s *slot) *fault.Fault {
 	if s.record.Begun {
 		text = "agent %s died while the work ran"
 	}
-	if s.record.Child != 0 {
-		text = "agent %s died while the work ran; the work went on to its end, and nobody knows how it ended"
+	if s.record.Begun && s.record.Allowed <= 1 {
+		text = "agent %s died while the work ran, and nobody knows how the work ended"
 	}
 	return fault.New(fault.AgentUnavailable, text, i.cfg.Agent).
 		With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", nil).With("begun", s.record.Begun)

@@ -1,14 +1,15 @@
 package intake
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"os"
-	"strconv"
+	"path/filepath"
 	"syscall"
 	"time"
 
 	"chiffon/agentrunner/child"
+	"chiffon/agentrunner/report"
 	"chiffon/agentrunner/work"
 	"chiffon/pkg/message"
 )
@@ -41,62 +42,94 @@ func (i *Intake) settle(ctx context.Context, s *slot) {
 		s.record.Started = e.Seq
 		break
 	}
-	if s.record.Child == 0 {
+	e := ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: i.died(s)}, begun: s.record.Begun}
+	if s.record.Begun && s.record.Allowed <= 1 {
+		var ok bool
+		if e, ok = i.outlived(ctx, s, e); !ok {
+			return
+		}
+	} else {
 		s.stop.why = byLoss // its supervisor has ended it
-	} else if !i.outlived(ctx, s) {
-		return
 	}
-	s.log.Warn("attempt of an earlier life is lost", "begun", s.record.Begun)
-	i.end(ctx, s, ending{
-		outcome: work.Outcome{Status: message.ResultFailed, Fault: i.died(s)}, begun: s.record.Begun,
-	}, nil)
+	i.tidy(s)
+	i.end(ctx, s, e, nil)
+}
+
+// tidy removes the directories of an attempt whose work is over.
+func (i *Intake) tidy(s *slot) {
+	dirs, err := filepath.Glob(filepath.Join(i.cfg.Dir, string(s.task)+"-*"))
+	for _, dir := range dirs {
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	if err != nil {
+		s.log.Warn("directory of an earlier attempt stays", "error", err)
+	}
 }
 
 // outlives notes the process of work that goes on when the runner dies.
 func (i *Intake) outlives(s *slot, pid int) {
-	s.record.Child, s.record.ChildStart = pid, processStart(pid)
+	s.record.Child = pid
 	if err := i.cfg.Spool.Put(s.record); err != nil {
 		s.log.Error("process is not noted", "pid", pid, "error", err)
 	}
 }
 
-// outlived waits until the process that went on without its runner is gone, and ends it when stop is wanted. False
-// when ctx ended before.
-func (i *Intake) outlived(ctx context.Context, s *slot) bool {
-	running := func() bool {
-		start := processStart(s.record.Child)
-		return start != "" && start == s.record.ChildStart
+// outlived waits for the outcome of work that went on without its runner, and ends the work when stop is wanted. It
+// returns died when nobody knows the outcome; ok is false when ctx ended before.
+func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, ok bool) {
+	type outcome struct {
+		work.Outcome
+		output []byte
+		err    error
 	}
-	asked := time.Time{}
-	for running() {
+	known := make(chan outcome, 1)
+	go func() {
+		var o outcome
+		o.Outcome, o.output, o.err = work.Recover(ctx, i.cfg.Spool.Keep(s.task))
+		known <- o
+	}()
+	var asked time.Time
+	for {
+		select {
+		case o := <-known:
+			switch {
+			case ctx.Err() != nil:
+				return died, false
+			case o.err != nil:
+				s.log.Warn("outcome of an earlier life is lost", "error", o.err)
+				return died, true
+			case !asked.IsZero() && o.Status == message.ResultFailed:
+				o.Status, s.stop.why = message.ResultCancelled, byLoss
+			}
+			o.Resources.DurationSeconds = i.lasted(s)
+			sum := report.Summary{OutputBytes: int64(len(o.output)), Tail: o.output}
+			return ending{outcome: o.Outcome, summary: sum, begun: true}, true
+		case <-time.After(i.lease() / 3):
+		case <-s.look:
+		}
 		if asked.IsZero() {
 			if h, _ := i.confirm(ctx, s); h == holdCancelling || h == holdLost {
 				asked = time.Now()
-				_ = syscall.Kill(-s.record.Child, syscall.SIGTERM) // it may just have ended
+				i.signal(s, syscall.SIGTERM)
 			}
 		} else if time.Since(asked) > child.DefaultGrace {
-			_ = syscall.Kill(-s.record.Child, syscall.SIGKILL) // likewise
-		}
-		if !sleep(ctx, retryEvery) {
-			return false
+			i.signal(s, syscall.SIGKILL)
 		}
 	}
-	if !asked.IsZero() {
-		s.stop.why = byLoss
-	}
-	return true
 }
 
-// processStart tells one process from another of the same number; empty when there is none, or it has ended and only
-// waits to be counted.
-func processStart(pid int) string {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return ""
+// signal reaches the group of a process that goes on without its runner; its supervisor ends what is left.
+func (i *Intake) signal(s *slot, which syscall.Signal) {
+	if s.record.Child > 1 {
+		_ = syscall.Kill(-s.record.Child, which) // it may just have ended
 	}
-	f := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
-	if len(f) < 20 || string(f[0]) == "Z" {
-		return ""
+}
+
+// lasted is how long work ran whose outcome was kept, in seconds.
+func (i *Intake) lasted(s *slot) int {
+	info, err := os.Stat(i.cfg.Spool.Keep(s.task))
+	if err != nil || s.record.BegunAt.IsZero() {
+		return 0
 	}
-	return string(f[19])
+	return max(0, int((info.ModTime().Sub(s.record.BegunAt)+time.Second-1)/time.Second))
 }

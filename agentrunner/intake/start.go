@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/agentrunner/spool"
@@ -122,7 +123,7 @@ func (i *Intake) start(ctx context.Context, s *slot, j *job, m jetstream.Msg) bo
 			i.history(ctx, s, j)
 			s.log.Info("task started", "work_type", s.workType)
 			return true
-		case ctx.Err() != nil: // its fate is unknown: the next life asks
+		case ctx.Err() != nil, errors.Is(err, nats.ErrConnectionClosed): // its fate is unknown: the next life asks
 			return false
 		case !errors.Is(err, broker.ErrRefused):
 			s.log.Error("task cannot be started", "error", err)

@@ -38,12 +38,11 @@ type Record struct {
 	Request  message.UUID
 
 	// Begun is set just before the work is: without it, nothing of the work was done.
-	Begun bool `json:",omitempty"`
+	Begun   bool      `json:",omitempty"`
+	BegunAt time.Time `json:",omitzero"`
 
-	// Child is the process of work that outlives its runner, 0 when there is none; ChildStart tells it from a later
-	// one of the same number.
-	Child      int    `json:",omitempty"`
-	ChildStart string `json:",omitempty"`
+	// Child is the process of work that outlives its runner, 0 when there is none.
+	Child int `json:",omitempty"`
 
 	// Outcome is what the log is still to be told, with the very id and expectation that it was or will be sent with.
 	Outcome *tasklog.Draft `json:",omitempty"`
@@ -100,10 +99,17 @@ func (s *Spool) Put(r Record) error {
 	return nil
 }
 
+// Keep is a file in which the outcome of a task's work is kept when its runner dies. It goes with the record.
+func (s *Spool) Keep(id subject.TaskID) string {
+	return filepath.Join(s.dir, "attempts", string(id)+".kept")
+}
+
 // Remove forgets a task. That is done once the log has its outcome; a crash before only repeats what is harmless.
 func (s *Spool) Remove(id subject.TaskID) error {
-	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget task %s: %w", id, err)
+	for _, path := range []string{s.path(id), s.Keep(id)} { // the record first: what it speaks of must be there
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("forget task %s: %w", id, err)
+		}
 	}
 	return nil
 }
