@@ -79,7 +79,7 @@ func (h *house) runner(id string, env ...string) (end func()) {
 	cmd := h.command("agentrunner", append([]string{
 		"NATS_URL=" + h.broker, "AGENTRUNNER_ID=" + id, "AGENTRUNNER_STATE=" + filepath.Join(h.dir, "runner-"+id),
 	}, env...), "run")
-	end = h.start(cmd, "agentrunner "+id, func([]byte) bool { return true })
+	end = h.start(cmd, "agentrunner "+id, nil)
 	h.until("agent "+id+" is ready", func() bool {
 		var agent struct {
 			State     string `json:"state"`
@@ -110,7 +110,7 @@ func (h *house) env() []string {
 func (h *house) cli(args ...string) *exec.Cmd { return h.command("orchestrator", nil, args...) }
 
 // start runs a program until the test ends, shows its log there, and returns when a line of its log says that it is
-// ready. end asks it to stop, waits, and fails the test unless it ended well.
+// ready, at once if ready is nil. end asks it to stop, waits, and fails the test unless it ended well.
 func (h *house) start(cmd *exec.Cmd, name string, ready func(line []byte) bool) (end func()) {
 	h.tb.Helper()
 	log, err := cmd.StderrPipe()
@@ -127,7 +127,7 @@ func (h *house) start(cmd *exec.Cmd, name string, ready func(line []byte) bool) 
 		once := sync.OnceFunc(func() { close(seen) })
 		for lines := bufio.NewScanner(log); lines.Scan(); {
 			fmt.Fprintf(h.tb.Output(), "%s: %s\n", name, lines.Bytes())
-			if ready(lines.Bytes()) {
+			if ready != nil && ready(lines.Bytes()) {
 				once()
 			}
 		}
@@ -140,6 +140,9 @@ func (h *house) start(cmd *exec.Cmd, name string, ready func(line []byte) bool) 
 		}
 	})
 	h.tb.Cleanup(end)
+	if ready == nil {
+		return end
+	}
 	select {
 	case <-seen:
 	case <-closed:
