@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/spool"
 	"chiffon/agentrunner/work"
 	"chiffon/pkg/broker"
@@ -157,7 +158,7 @@ func (i *Intake) Run(ctx context.Context) error {
 		return nil
 	}
 	stop(&work.Stop{
-		Reason: "the runner stops",
+		Reason: "the runner stops", Grace: child.DefaultGrace, // no longer, whatever a work type wants: we are to be gone
 		Fault: fault.New(fault.AgentUnavailable, "agent %s was stopped while the work ran", i.cfg.Agent).
 			With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", time.Now().UTC().Format(time.RFC3339)),
 	})

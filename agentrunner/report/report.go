@@ -19,10 +19,7 @@ import (
 // TailSize is how much of the end of the output a Summary has, in bytes.
 const TailSize = 256 << 10
 
-// DefaultMaxOutput is how much output of an attempt is published unless its work type says otherwise.
-const DefaultMaxOutput = 1 << 30
-
-// Config says whose attempt is reported. The zero value of a duration or limit means its default.
+// Config says whose attempt is reported. The zero value of a duration means its default.
 type Config struct {
 	Broker   sender // *broker.Client
 	Task     subject.TaskID
@@ -42,9 +39,6 @@ type Config struct {
 	// Patience is how long output waits for a broker that takes nothing. Then it is dropped, until the broker takes
 	// something again, so that the work can go on. Default 10 s.
 	Patience time.Duration
-
-	// MaxOutput is how many bytes are published. What comes beyond is only counted. Default DefaultMaxOutput.
-	MaxOutput int64
 
 	Log *slog.Logger
 }
@@ -66,7 +60,6 @@ type Reporter struct {
 	pending []byte
 	last    time.Time // of the last status
 	armed   bool      // first has been told, and due has not come yet
-	over    bool      // MaxOutput is reached, and that has been said
 	tail    []byte
 	sum     Summary
 }
@@ -89,9 +82,6 @@ func Start(cfg Config) *Reporter {
 	def(&cfg.Gather, 100*time.Millisecond)
 	def(&cfg.Silence, 10*time.Second)
 	def(&cfg.Patience, 10*time.Second)
-	if cfg.MaxOutput <= 0 {
-		cfg.MaxOutput = DefaultMaxOutput
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -111,10 +101,6 @@ func (r *Reporter) Output(p []byte) {
 	defer r.mu.Unlock()
 	r.sum.OutputBytes += int64(len(p))
 	r.keep(p)
-	if room := r.cfg.MaxOutput - (r.sum.OutputBytes - int64(len(p)) - r.sum.Dropped); int64(len(p)) > room || r.over {
-		r.limit(p, room)
-		return
-	}
 	r.gather(p)
 	if len(r.pending) > 0 && !r.armed {
 		r.armed = true
@@ -135,21 +121,6 @@ func (r *Reporter) gather(p []byte) {
 			r.send(message.StatusRunning, whole(r.pending), false)
 		}
 	}
-}
-
-// limit drops what exceeds MaxOutput, and says so the first time.
-func (r *Reporter) limit(p []byte, room int64) {
-	if r.over {
-		r.sum.Dropped += int64(len(p))
-		return
-	}
-	r.over = true
-	room = max(room, 0)
-	r.gather(p[:room])
-	r.sum.Dropped += int64(len(p)) - room
-	r.cfg.Log.Warn("output limit reached", "max_output", r.cfg.MaxOutput)
-	r.flush(message.StatusRunning, false)
-	r.emit(message.StatusRunning, []byte("\n[the output limit is reached: what follows is counted, not kept]\n"), nil)
 }
 
 // Step says where the work is. What was written before belongs to the step before.

@@ -142,30 +142,6 @@ func TestOutputComesWhole(t *testing.T) {
 	}
 }
 
-func TestOutputLimit(t *testing.T) {
-	t.Parallel()
-	c := natstest.Run(t)
-	cfg := config(c)
-	cfg.MaxOutput = 10
-	r := report.Start(cfg)
-	for range 3 {
-		r.Output([]byte("12345678"))
-	}
-	sum := end(t, r)
-	var got strings.Builder
-	for _, m := range statuses(t, c, cfg) {
-		if m.Payload.Step != nil {
-			got.WriteString(m.Payload.Step.Output)
-		}
-	}
-	if !strings.HasPrefix(got.String(), "1234567812\n[the output limit") || strings.Count(got.String(), "limit") != 1 {
-		t.Errorf("published %q, want 10 bytes and one remark", got.String())
-	}
-	if sum.OutputBytes != 24 || sum.Dropped != 14 || string(sum.Tail) != "123456781234567812345678" {
-		t.Errorf("summary %+v, want 24 bytes, 14 dropped, the tail whole", sum)
-	}
-}
-
 // A follower waits for each status instead of for time to pass.
 func TestOutputDoesNotWaitForMore(t *testing.T) {
 	t.Parallel()
