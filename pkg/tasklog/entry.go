@@ -4,6 +4,7 @@ package tasklog
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -164,16 +165,34 @@ func (e *Entry) check() error {
 	if e.Kind.IsRequest() {
 		return e.checkRequest()
 	}
-	if e.Subject.Writer != subject.Orchestrator && string(m.Custom.AgentID) != e.Subject.Writer {
-		return fault.New(fault.AuthenticationFailed, "x_custom_fields.agent_id %q stands on the subject of %q", m.Custom.AgentID, e.Subject.Writer).
-			With("agent_id", e.Subject.Writer).With("token_status", "sender disagrees with subject")
+	if err := e.checkWriter(); err != nil {
+		return err
 	}
 	return e.checkStatus()
+}
+
+// checkWriter holds the sender that an event names against the one that its subject does.
+func (e *Entry) checkWriter() error {
+	from, id := e.Message.FromAgent, string(e.Message.Custom.AgentID)
+	if e.Subject.Writer == subject.Orchestrator && from == subject.Orchestrator && id == "" ||
+		e.Subject.Writer != subject.Orchestrator && from != subject.Orchestrator && id == e.Subject.Writer {
+		return nil
+	}
+	return fault.New(fault.AuthenticationFailed, "sender %q (agent_id %q) stands on the subject of %q", from, id, e.Subject.Writer).
+		With("agent_id", e.Subject.Writer).With("token_status", "sender disagrees with subject")
 }
 
 func (e *Entry) checkRequest() error {
 	if (e.Kind == Held) != (e.Subject.Target == subject.Held) {
 		return fault.Invalid(HeaderEvent, "a %s entry does not stand on target %q", e.Kind, e.Subject.Target)
+	}
+	if e.Subject.Target != subject.Any && e.Subject.Target != subject.Held {
+		if err := subject.AgentID(e.Subject.Target).Check(); err != nil {
+			return fault.Invalid("", "target of the request: %v", err)
+		}
+	}
+	if !slices.Contains(subject.Priorities, e.Subject.Priority) {
+		return fault.Invalid("", "%q is no priority of a request", e.Subject.Priority)
 	}
 	if e.Message.ToAgent != e.Subject.Type {
 		return fault.Invalid("to_agent", "to_agent %q stands on a subject of type %q", e.Message.ToAgent, e.Subject.Type)

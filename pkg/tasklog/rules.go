@@ -105,7 +105,7 @@ func (s State) judgeOrchestrator(e Entry) string {
 		case e.Kind == Submitted, e.Kind == Held:
 			return ""
 		case e.Kind == Error && s.Stray != nil:
-			return ""
+			return oneOf(code, s.Stray.Code)
 		}
 	case PhaseHeld:
 		switch {
@@ -126,7 +126,7 @@ func (s State) judgeOrchestrator(e Entry) string {
 	case PhaseFailed:
 		switch {
 		case e.Kind == Queued:
-			return when(s.Attempt < s.Allowed, "no attempt is left")
+			return cmp.Or(when(s.Attempt < s.Allowed, "no attempt is left"), when(s.Deaths < Poison, "it has taken too many runners down with it"))
 		case e.Kind == Cancelled:
 			return ""
 		case e.Kind == Error && (s.Attempt >= s.Allowed || s.Deaths >= Poison):
@@ -182,7 +182,10 @@ func (s State) judgeRunner(e Entry) string {
 		case Resumed:
 			return when(s.Paused, "it is not paused")
 		case AttemptFailed:
-			if !e.code().Retryable() {
+			switch {
+			case e.ext().Silent, e.ext().Gone:
+				return "only an orchestrator calls an agent silent or gone"
+			case !e.code().Retryable():
 				return fmt.Sprintf("code %d is not retried", e.code())
 			}
 			return when(s.Attempt < s.Allowed, "no attempt is left")
