@@ -57,6 +57,8 @@ func New(cfg Config) *API {
 	c.Info.Description = "Submit work, follow it, see who does it. Errors are RFC 9457 problems; a field that is wrong is named in errors[].location."
 	c.DocsPath, c.SchemasPath, c.CreateHooks = "", "", nil // no page that loads scripts, no $schema in bodies
 	c.OpenAPIPath = ""                                     // served below, without needing a token
+	c.RejectUnknownQueryParameters = true                  // a filter that is misspelt must not choose everything
+	c.Transformers = append(c.Transformers, instance)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	a := &API{cfg: cfg, huma: humago.New(mux, c)}
 	a.tasks()
@@ -68,7 +70,7 @@ func New(cfg Config) *API {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")
 		_, _ = w.Write(document) // the reader has gone
 	})
-	a.http = a.guard(routed(mux))
+	a.http = a.guard(typed(routed(mux)))
 	return a
 }
 

@@ -67,11 +67,13 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, id subject.Task
 	_ = out.Flush() // a reader that has gone is noticed at the first write
 
 	events := make(chan view.Event)
+	var broken error
 	go func() {
 		defer close(events)
 		for ev, err := range a.cfg.Ledger.Watch(ctx, id, from, follow) {
 			if err != nil {
-				return // the reader comes back with its last id
+				broken = err
+				return
 			}
 			select {
 			case events <- ev:
@@ -91,6 +93,10 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, id subject.Task
 		var err error
 		select {
 		case ev, ok := <-events:
+			if !ok && broken != nil {
+				// Not a clean end, which says that there was no more: the reader comes back with its last id.
+				panic(http.ErrAbortHandler)
+			}
 			if !ok {
 				return
 			}
@@ -98,6 +104,9 @@ func (a *API) stream(ctx context.Context, w http.ResponseWriter, id subject.Task
 		case <-alive.C:
 			_, err = fmt.Fprint(w, ": alive\n\n")
 		case <-a.cfg.Stopping:
+			if !follow {
+				panic(http.ErrAbortHandler)
+			}
 			return
 		}
 		if err == nil && len(events) == 0 {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -12,27 +14,30 @@ import (
 
 	"chiffon/orchestrator/dispatch"
 	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
 	"chiffon/pkg/token"
 )
 
 // A Problem is what was wrong with a request (RFC 9457).
 type Problem struct {
-	Type      string   `json:"type" doc:"URI of the kind of problem; about:blank when the status says all"`
-	Title     string   `json:"title"`
-	Status    int      `json:"status"`
-	Detail    string   `json:"detail,omitempty" doc:"What happened, to what, what to try"`
-	Instance  string   `json:"instance,omitempty" doc:"The path that was asked for"`
-	ErrorCode int      `json:"error_code,omitempty" doc:"The protocol's code, 5001–5999, where it has one"`
-	TraceID   string   `json:"trace_id,omitempty"`
-	TaskID    string   `json:"task_id,omitempty"`
-	Errors    []Detail `json:"errors,omitempty" nullable:"false"`
+	Type         string         `json:"type" doc:"URI of the kind of problem; about:blank when the status says all"`
+	Title        string         `json:"title"`
+	Status       int            `json:"status"`
+	Detail       string         `json:"detail,omitempty" doc:"What happened, to what, what to try"`
+	Instance     string         `json:"instance,omitempty" doc:"The path that was asked for"`
+	ErrorCode    int            `json:"error_code,omitempty" doc:"The protocol's code, 5001–5999, where it has one"`
+	ErrorContext map[string]any `json:"error_context,omitempty" doc:"What the protocol says with that code, e.g. supported_types"`
+	TraceID      string         `json:"trace_id,omitempty" doc:"Of the task that it is about"`
+	TaskID       string         `json:"task_id,omitempty" doc:"The task that it is about"`
+	Errors       []Detail       `json:"errors,omitempty" nullable:"false"`
 
 	retryAfter string
 }
 
 // A Detail names one field and what is wrong with it.
 type Detail struct {
-	Location string `json:"location" doc:"Where, e.g. body.agent_type, query.limit, header.Idempotency-Key"`
+	Location string `json:"location" doc:"Where, e.g. body.agent_type, query.limit, header.Idempotency-Key; of a whole envelope body. and the field's path in it, e.g. body.payload.hints.max_duration_seconds"`
 	Message  string `json:"message"`
 }
 
@@ -73,13 +78,16 @@ func newProblem(status int, msg string, errs ...error) huma.StatusError {
 		}
 		p.Errors = append(p.Errors, missing(d))
 	}
-	if status == http.StatusUnprocessableEntity {
+	if status == http.StatusBadRequest && len(p.Errors) == 0 {
+		p.Errors = []Detail{{Location: "body", Message: msg}} // the only thing huma finds so
+	}
+	if status == http.StatusUnprocessableEntity || status == http.StatusBadRequest {
 		p.ErrorCode = int(fault.InvalidMessage)
 	}
 	return p
 }
 
-// missing names the field itself where huma names the object that lacks it.
+// missing names the field itself where huma names the object that lacks it, and says in people's words what a time is.
 func missing(d Detail) Detail {
 	const before, after = "expected required property ", " to be present"
 	if name, ok := strings.CutPrefix(d.Message, before); ok {
@@ -87,14 +95,16 @@ func missing(d Detail) Detail {
 			return Detail{Location: d.Location + "." + name, Message: "is missing"}
 		}
 	}
+	if strings.HasPrefix(d.Message, "invalid date/time") {
+		d.Message = "expected a time in RFC 3339, such as 2026-01-31T12:00:00Z"
+	}
 	return d
 }
 
 // problemOf makes a problem of what went wrong inside.
 func problemOf(err error) error {
 	if flt, ok := errors.AsType[*fault.Fault](err); ok {
-		p := faultProblem(flt)
-		return p
+		return faultProblem(flt)
 	}
 	switch {
 	case errors.Is(err, dispatch.ErrConflict):
@@ -113,23 +123,60 @@ func problemOf(err error) error {
 	return p
 }
 
+// faultProblem names the field as the protocol does: body. and its path in the envelope.
 func faultProblem(flt *fault.Fault) *Problem {
 	p := problem(http.StatusUnprocessableEntity, flt.Message)
-	p.ErrorCode = int(flt.Code)
-	p.Type = "urn:chiffon:error:" + p.code()
+	p.ErrorCode, p.ErrorContext = int(flt.Code), flt.Context
+	p.Type = fmt.Sprintf("urn:chiffon:error:%d", flt.Code)
 	p.Title = flt.Code.Name()
-	if field := flt.Field(); field != "" {
-		p.Errors = []Detail{{Location: "body." + strings.TrimPrefix(field, "payload."), Message: flt.Message}}
-	}
+	field := flt.Field()
 	if flt.Code == fault.UnsupportedWorkType {
-		p.Errors = []Detail{{Location: "body.work_type", Message: flt.Message}}
+		field = "payload.work_type"
+		if _, version := flt.Context["supported_versions"]; version {
+			field = "protocol_version"
+		}
+	}
+	if field != "" {
+		p.Errors = []Detail{{Location: "body." + field, Message: flt.Message}}
 	}
 	return p
 }
 
-func (p *Problem) code() string {
-	data, _ := json.Marshal(p.ErrorCode) // a number
-	return string(data)
+// flat names fields as a NewTask has them, which is an envelope made flat.
+func flat(err error) error {
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		return err
+	}
+	for i, d := range p.Errors {
+		path := strings.TrimPrefix(d.Location, "body.")
+		path = strings.TrimPrefix(strings.TrimPrefix(path, "payload."), "x_custom_fields.chiffon.")
+		if path == "to_agent" {
+			path = "agent_type"
+		}
+		p.Errors[i].Location = "body." + path
+	}
+	return p
+}
+
+// about says which task a problem is about, once that is known.
+func (a *API) about(err error, id subject.TaskID, trace message.UUID) error {
+	if p, ok := errors.AsType[*Problem](err); ok && id != "" {
+		if t, ok := a.cfg.Ledger.Get(id); ok {
+			trace = t.TraceID
+		}
+		p.TaskID, p.TraceID = string(id), string(trace)
+	}
+	return err
+}
+
+// instance says in each problem which path was asked for.
+func instance(ctx huma.Context, _ string, v any) (any, error) {
+	if p, ok := v.(*Problem); ok {
+		u := ctx.URL()
+		p.Instance = u.Path
+	}
+	return v, nil
 }
 
 // guard lets nobody in without the token, but for what says nothing secret.
@@ -145,6 +192,20 @@ func (a *API) guard(next http.Handler) http.Handler {
 			p := problem(http.StatusUnauthorized, "this needs the bearer token that the orchestrator made at its first start (admin.json in its state directory)")
 			p.ErrorCode = int(fault.AuthenticationFailed)
 			write(w, r, p)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// typed refuses a body that does not say it is JSON. One that says nothing is taken for it.
+func typed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given := r.Header.Get("Content-Type")
+		kind, _, err := mime.ParseMediaType(given)
+		if r.ContentLength != 0 && given != "" && (err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json")) {
+			write(w, r, problem(http.StatusUnsupportedMediaType, "the body must be JSON: send Content-Type: application/json",
+				Detail{Location: "header.Content-Type", Message: "is not application/json"}))
 			return
 		}
 		next.ServeHTTP(w, r)

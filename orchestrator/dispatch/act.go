@@ -2,7 +2,10 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/orchestrator/ledger"
 	"chiffon/pkg/broker"
@@ -12,44 +15,47 @@ import (
 )
 
 // act appends what was decided, if the log still is what the decision was made on; else ErrRefused.
-func (d *Dispatcher) act(ctx context.Context, t ledger.Task, a action) error {
+func (d *Dispatcher) act(ctx context.Context, t ledger.Task, a action) (seq uint64, err error) {
 	log, err := d.client.Task(ctx, t.ID)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	s := tasklog.Fold(log)
 	if s.TailSeq != t.State.TailSeq {
-		return broker.ErrRefused
+		return 0, broker.ErrRefused
 	}
 	draft, err := write(t.ID, log, a)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if _, err := d.client.Append(ctx, draft.At(s.TailSeq, s.Attempt, 0)); err != nil {
-		return err
+	if a.kind == tasklog.Queued {
+		if err := d.ready(ctx, s.Type, a.target); err != nil {
+			return 0, err
+		}
+	}
+	if seq, err = d.client.Append(ctx, draft.At(s.TailSeq, s.Attempt, 0)); err != nil {
+		return 0, err
 	}
 	d.log.Info("task moved on", "task_id", t.ID, "trace_id", t.TraceID, "entry", a.kind, "attempt", s.Attempt, "target", a.target)
-	if a.kind == tasklog.Queued {
-		return d.address(ctx, t, a.target)
+	if a.kind == tasklog.Queued && s.Phase == tasklog.PhaseQueued {
+		d.mu.Lock()
+		d.requeued[t.ID]++
+		d.mu.Unlock()
 	}
-	if a.kind == tasklog.CancelRequested {
-		return d.client.Publish(subject.Poke(subject.AgentID(s.Holder)), nil)
+	switch {
+	case a.kind == tasklog.CancelRequested:
+		d.poke(s.Holder)
+	case a.kind == tasklog.Queued && a.target != subject.Any:
+		d.poke(a.target)
 	}
-	return nil
+	return seq, nil
 }
 
-// address makes sure that a request which has just been put somewhere is pulled from there.
-func (d *Dispatcher) address(ctx context.Context, t ledger.Task, target string) error {
-	d.mu.Lock()
-	d.requeued[t.ID]++
-	d.mu.Unlock()
-	if target == subject.Any {
-		return nil
+// poke has an agent ask what is wanted of it. It asks anyway, only later.
+func (d *Dispatcher) poke(agent string) {
+	if err := d.client.Publish(subject.Poke(subject.AgentID(agent)), nil); err != nil {
+		d.log.Warn("agent is not poked", "agent_id", agent, "error", err)
 	}
-	if _, err := d.agentConsumers(ctx, subject.AgentID(target)); err != nil {
-		return err
-	}
-	return d.client.Publish(subject.Poke(subject.AgentID(target)), nil)
 }
 
 // write makes the entry of an action, out of the request that the log begins with.
@@ -145,14 +151,17 @@ func (d *Dispatcher) Consumers(ctx context.Context, id subject.AgentID, t subjec
 		return nil, err
 	}
 	own, err := d.known("agent "+string(id), func() ([]string, error) {
-		_, err := d.client.Consumer(ctx, subject.AgentConsumer(id, subject.Low))
+		_, err := d.client.Consumer(ctx, subject.AgentConsumer(id, subject.Low)) // the last one that is made
 		if err != nil {
 			return nil, err
 		}
 		return d.client.AgentConsumers(ctx, id)
 	})
-	if err != nil {
+	switch {
+	case errors.Is(err, jetstream.ErrConsumerNotFound):
 		return shared, nil // nothing was ever addressed to it
+	case err != nil:
+		return nil, err
 	}
 	var all []string
 	for i := range shared {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"chiffon/orchestrator/ledger"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
@@ -30,12 +31,18 @@ func (d *Dispatcher) Cancel(ctx context.Context, id subject.TaskID, want message
 		case tasklog.PhaseEnded:
 			return true, nil
 		case tasklog.PhaseCancelling:
-			return false, nil
+			if !want.Force || s.Allowed > 1 {
+				return false, nil // it is on its way
+			}
+			if err := d.patience(ctx, id, s.TailSeq); err != nil {
+				return false, err
+			}
+			a = d.world(time.Now()).unconfirmed(ledger.Task{State: s, StartedAt: began(log, s)})
 		case tasklog.PhaseRunning:
 			a = action{kind: tasklog.CancelRequested, cancel: &want}
 		case tasklog.PhaseFailed:
 			if s.Silent {
-				if err := d.patience(ctx, id); err != nil {
+				if err := d.patience(ctx, id, s.TailSeq); err != nil {
 					return false, err
 				}
 			}
@@ -43,22 +50,34 @@ func (d *Dispatcher) Cancel(ctx context.Context, id subject.TaskID, want message
 		}
 		t, _ := d.ledger.Get(id)
 		t.ID, t.State = id, s // the log is ahead of the views
-		switch err := d.act(ctx, t, a); {
+		switch seq, err := d.act(ctx, t, a); {
 		case err == nil:
-			return false, d.seen(ctx, id, s.TailSeq)
+			d.shown(ctx, seq)
+			return false, nil
 		case !errors.Is(err, broker.ErrRefused):
 			return false, err
 		}
 	}
 }
 
-// patience waits until an attempt that was revoked for silence has certainly stopped, or something else happens.
-func (d *Dispatcher) patience(ctx context.Context, id subject.TaskID) error {
+// began is when the latest attempt of a log was started.
+func began(log []tasklog.Entry, s tasklog.State) time.Time {
+	for _, e := range log {
+		if e.Seq == s.StartSeq {
+			return e.Time
+		}
+	}
+	return time.Time{}
+}
+
+// patience waits until whoever held a task has certainly stopped since it was revoked, or something else has happened.
+func (d *Dispatcher) patience(ctx context.Context, id subject.TaskID, tail uint64) error {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
-		t, ok := d.ledger.Get(id)
-		if !ok || t.State.Phase != tasklog.PhaseFailed || !t.State.Silent || time.Since(t.Seen) >= d.cfg.Lease+d.cfg.Grace {
+		t, _ := d.ledger.Get(id)
+		w := world{now: time.Now(), since: d.started(), lease: d.cfg.Lease, grace: d.cfg.Grace}
+		if t.State.TailSeq > tail || t.State.TailSeq == tail && w.settled(t) {
 			return nil
 		}
 		select {
@@ -69,11 +88,11 @@ func (d *Dispatcher) patience(ctx context.Context, id subject.TaskID) error {
 	}
 }
 
-// seen waits until the views show what was appended behind a tail.
-func (d *Dispatcher) seen(ctx context.Context, id subject.TaskID, tail uint64) error {
-	e, found, err := d.client.Last(ctx, subject.Event(id, subject.Orchestrator))
-	if err != nil || !found {
-		return err
+// shown waits a little until the views have what is stored. They may be behind, after a start; the log decides.
+func (d *Dispatcher) shown(ctx context.Context, seq uint64) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := d.ledger.Wait(ctx, seq); err != nil {
+		d.log.Debug("views are behind", "seq", seq, "error", err)
 	}
-	return d.ledger.Wait(ctx, max(e.Seq, tail))
 }

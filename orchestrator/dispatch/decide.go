@@ -91,6 +91,9 @@ func (w *world) held(t ledger.Task) (action, bool) {
 	if a, ok := w.expired(t); ok {
 		return a, true
 	}
+	if h := t.State.Hold; h != nil && h.Reason != "" && h.Reason != placement {
+		return action{}, false // not for want of a place
+	}
 	if agent, ok := w.place(t); ok {
 		return action{kind: tasklog.Queued, target: string(agent)}, true
 	}
@@ -125,8 +128,11 @@ func (w *world) queued(t ledger.Task) (action, bool) {
 	return action{}, false
 }
 
+// placement is why a request is held that no agent can be found for yet.
+const placement = "placement"
+
 func hold(why string) action {
-	return action{kind: tasklog.Held, target: subject.Held, hold: &message.Hold{Reason: "placement", Detail: why}}
+	return action{kind: tasklog.Held, target: subject.Held, hold: &message.Hold{Reason: placement, Detail: why}}
 }
 
 func consumerOf(t ledger.Task) string {
@@ -149,8 +155,7 @@ func (w *world) running(t ledger.Task) (action, bool) {
 		return a, true
 	}
 	if s.Allowed > 1 && w.silentFor(t) > w.silence {
-		flt := w.unavailable(t, "no sign of life from "+s.Holder)
-		flt.Code = fault.Timeout
+		flt := w.timeout(t, "no sign of life from "+s.Holder)
 		return action{kind: tasklog.AttemptFailed, fault: flt, silent: true, retryAt: w.now}, true
 	}
 	return action{}, false
@@ -169,19 +174,22 @@ func (w *world) silentFor(t ledger.Task) time.Duration {
 
 // overdue asks a holder to stop whose time is over. It never ends the task at once: a runner may be about to begin.
 func (w *world) overdue(t ledger.Task) (action, bool) {
-	late, why := false, ""
-	switch {
-	case t.MaxDuration > 0:
-		late = w.now.Sub(t.Begun) > t.MaxDuration+w.lease && w.waited(t) > w.lease
-		why = "max_duration_seconds is over"
-	case t.State.Allowed == 1:
-		late = w.silentFor(t) > w.lostAfter
-		why = "its agent has been out of reach for too long"
-	}
-	if !late {
+	why, late := w.late(t)
+	if !late || w.waited(t) <= w.lease {
 		return action{}, false
 	}
 	return action{kind: tasklog.CancelRequested, cancel: &message.Cancel{Reason: why, By: subject.Orchestrator, Deadline: true}}, true
+}
+
+// late reports whether the deadline of a task that somebody holds has passed, and which.
+func (w *world) late(t ledger.Task) (why string, late bool) {
+	switch {
+	case t.MaxDuration > 0:
+		return "max_duration_seconds is over", w.now.Sub(t.Begun) > t.MaxDuration+w.lease
+	case t.State.Allowed == 1:
+		return "its agent has been out of reach for too long", w.silentFor(t) > w.lostAfter
+	}
+	return "", false
 }
 
 func (w *world) failed(t ledger.Task) (action, bool) {
@@ -190,14 +198,13 @@ func (w *world) failed(t ledger.Task) (action, bool) {
 		return action{}, false
 	}
 	if s.Attempt >= s.Allowed || s.Deaths >= tasklog.Poison {
-		flt := w.unavailable(t, "no attempt is left")
-		if s.Deaths >= tasklog.Poison {
-			flt = w.unavailable(t, "its runner died three times while it ran")
+		switch {
+		case s.Deaths >= tasklog.Poison:
+			return action{kind: tasklog.Error, fault: w.unavailable(t, "its runner died three times while it ran")}, true
+		case s.Code == fault.Timeout:
+			return action{kind: tasklog.Error, fault: w.timeout(t, "no attempt is left")}, true
 		}
-		if s.Code == fault.Timeout {
-			flt.Code = fault.Timeout
-		}
-		return action{kind: tasklog.Error, fault: flt}, true
+		return action{kind: tasklog.Error, fault: w.unavailable(t, "no attempt is left")}, true
 	}
 	if w.now.Before(s.RetryAt) {
 		return action{}, false
@@ -207,21 +214,30 @@ func (w *world) failed(t ledger.Task) (action, bool) {
 
 func (w *world) cancelling(t ledger.Task) (action, bool) {
 	s := t.State
-	deadline := s.Cancel != nil && s.Cancel.Deadline
+	want := message.Cancel{}
+	if s.Cancel != nil {
+		want = *s.Cancel
+	}
+	_, late := w.late(t)
 	safe := w.gone(t) || s.Allowed > 1 && w.settled(t)
 	switch {
-	case safe && deadline:
-		return action{kind: tasklog.Error, fault: w.timeout(t, s.Cancel.Reason)}, true
+	case safe && want.Deadline:
+		return action{kind: tasklog.Error, fault: w.timeout(t, want.Reason)}, true
 	case safe:
 		return action{kind: tasklog.Cancelled}, true
-	case deadline && w.settled(t), s.Cancel != nil && s.Cancel.Force && w.settled(t):
-		return action{kind: tasklog.Error, fault: w.timeout(t, "stop not confirmed: its outcome is unknown")}, true
+	case w.settled(t) && (want.Deadline || want.Force || late):
+		return w.unconfirmed(t), true
 	}
 	return action{}, false
 }
 
+// unconfirmed ends a task of which nobody knows what became.
+func (w *world) unconfirmed(t ledger.Task) action {
+	return action{kind: tasklog.Error, fault: w.timeout(t, "stop not confirmed: its outcome is unknown")}
+}
+
 func (w *world) timeout(t ledger.Task, why string) *fault.Fault {
-	return fault.New(fault.Timeout, "%s", why).
+	return fault.New(fault.Timeout, "attempt %d of %d: %s", t.State.Attempt, t.State.Allowed, why).
 		With("attempted_retries", max(0, t.State.Attempt-1)).
 		With("last_attempt", t.StartedAt.UTC().Format(time.RFC3339))
 }

@@ -35,6 +35,10 @@ type Config struct {
 	// Keep is how long ended tasks are kept. Default 30 days.
 	Keep time.Duration
 
+	// LeaderQuiet is how long the leader may be unheard before another leads; it says five times as often that it
+	// does. Default 5 s.
+	LeaderQuiet time.Duration
+
 	// Name tells this orchestrator from others that wish to lead. Must be unique.
 	Name string
 }
@@ -50,6 +54,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Heartbeat, 5*time.Second)
 	def(&c.LostAfter, 24*time.Hour)
 	def(&c.Keep, 30*24*time.Hour)
+	def(&c.LeaderQuiet, 5*time.Second)
 	return c
 }
 
@@ -63,11 +68,11 @@ type Dispatcher struct {
 
 	leads atomic.Bool
 	full  atomic.Bool // the task log has no room for new tasks
-	since time.Time   // timers start no earlier: Run began, or was itself stopped for a while
 
-	latest *world // what the reconciler looked at last
+	latest *world // what the reconciler looked at last; its alone
 
 	mu        sync.Mutex
+	since     time.Time              // timers start no earlier: Run began, or was itself stopped for a while
 	consumers map[string][]string    // durables that exist, by what they are for
 	requeued  map[subject.TaskID]int // how often a request was put again without a start
 }
@@ -113,8 +118,8 @@ func (d *Dispatcher) reconcile(ctx context.Context) error {
 	look, sweep := time.NewTicker(lookEvery), time.NewTicker(sweepEvery)
 	defer look.Stop()
 	defer sweep.Stop()
-	d.since = time.Now()
-	last := d.since
+	last := time.Now()
+	d.restart(last)
 	for {
 		agents := d.agents.Changed()
 		select {
@@ -129,49 +134,57 @@ func (d *Dispatcher) reconcile(ctx context.Context) error {
 		case <-look.C:
 			d.sweep(ctx, timed)
 		case <-sweep.C:
-			d.sweep(ctx, func(ledger.Task) bool { return true })
+			d.sweep(ctx, func(*ledger.Task) bool { return true })
 		}
 		// A gap in its own ticks means that this process was stopped: what it believes of others' silence is void.
 		now := time.Now()
 		if now.Sub(last) > sweepEvery+d.cfg.Heartbeat || !d.client.Connected() {
-			d.since = now
+			d.restart(now)
 		}
 		last = now
 	}
 }
 
+// restart makes all timers start anew.
+func (d *Dispatcher) restart(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = now
+}
+
+func (d *Dispatcher) started() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since
+}
+
 // waiting chooses what an agent's coming may change.
-func waiting(t ledger.Task) bool {
+func waiting(t *ledger.Task) bool {
 	p := t.State.Phase
 	return p == tasklog.PhaseHeld || p == tasklog.PhaseQueued || p == tasklog.PhaseRunning || p == tasklog.PhaseCancelling
 }
 
-// timed chooses what waits for a moment that is short.
-func timed(t ledger.Task) bool {
+// timed chooses what waits for a moment that is short, or for a slot that somebody may have left.
+func timed(t *ledger.Task) bool {
 	p := t.State.Phase
-	return p == tasklog.PhaseFailed || p == tasklog.PhaseNone || !t.Expires.IsZero()
+	return p == tasklog.PhaseFailed || p == tasklog.PhaseNone || p == tasklog.PhaseHeld || !t.Expires.IsZero()
 }
 
-func (d *Dispatcher) sweep(ctx context.Context, choose func(ledger.Task) bool) {
+func (d *Dispatcher) sweep(ctx context.Context, choose func(*ledger.Task) bool) {
 	if loading, _, _ := d.ledger.Loading(); loading || !d.leads.Load() {
 		return
 	}
 	d.latest = d.world(time.Now())
-	for _, t := range d.ledger.Open() {
+	for _, t := range d.ledger.Open(choose) {
 		if ctx.Err() != nil {
 			return
 		}
-		if choose(t) {
-			d.step(ctx, t, d.latest)
-		}
+		d.step(ctx, t, d.latest)
 	}
 }
 
 // consider looks at one task that has just changed.
 func (d *Dispatcher) consider(ctx context.Context, t ledger.Task) {
-	if t.Ended() {
-		d.agents.Ended(t.ID)
-	}
 	if t.Ended() || t.State.Phase == tasklog.PhaseRunning {
 		d.mu.Lock()
 		delete(d.requeued, t.ID)
@@ -193,7 +206,7 @@ func (d *Dispatcher) world(now time.Time) *world {
 	type progress struct{ delivered, acked uint64 }
 	known := map[string]progress{}
 	return &world{
-		now: now, since: d.since, lease: d.cfg.Lease, grace: d.cfg.Grace,
+		now: now, since: d.started(), lease: d.cfg.Lease, grace: d.cfg.Grace,
 		silence: d.cfg.Lease + 2*d.cfg.Heartbeat, lostAfter: d.cfg.LostAfter,
 		agents: d.agents.Agents(now), listed: d.agents.Listed, coming: map[string]int{},
 		busy: sync.OnceValue(d.ledger.Busy),
@@ -223,7 +236,7 @@ func (d *Dispatcher) step(ctx context.Context, t ledger.Task, w *world) {
 	if !ok {
 		return
 	}
-	switch err := d.act(ctx, t, act); {
+	switch _, err := d.act(ctx, t, act); {
 	case err == nil:
 		w.took(t, act)
 	case errors.Is(err, broker.ErrRefused), ctx.Err() != nil:
@@ -242,7 +255,7 @@ func (d *Dispatcher) housekeep(ctx context.Context) error {
 			limit := info.Config.MaxBytes
 			d.full.Store(limit > 0 && info.State.Bytes > uint64(limit)/10*9)
 		}
-		if loading, _, _ := d.ledger.Loading(); d.leads.Load() && !loading {
+		if loading, _, _ := d.ledger.Loading(); !loading {
 			d.forget(ctx)
 		}
 		select {
@@ -253,8 +266,16 @@ func (d *Dispatcher) housekeep(ctx context.Context) error {
 	}
 }
 
-// forget removes some tasks whose end is older than the retention; never one without an end.
+// forget drops what agents have said of tasks that are over. The leader also removes some tasks whose end is older than
+// the retention; never one without an end.
 func (d *Dispatcher) forget(ctx context.Context) {
+	d.agents.Forget(func(id subject.TaskID) bool {
+		t, ok := d.ledger.Get(id)
+		return !ok || t.Ended()
+	})
+	if !d.leads.Load() {
+		return
+	}
 	const some = 1000
 	old := d.ledger.EndedBefore(time.Now().Add(-d.cfg.Keep), some)
 	for i, id := range old {

@@ -11,13 +11,9 @@ import (
 	"chiffon/pkg/broker"
 )
 
-// The leader says so every second; who has not heard it say so for five, takes its place. Two leaders for a moment
-// harm nobody: all they do are conditional appends.
-const (
-	leaderKey   = "leader"
-	leaderSays  = time.Second
-	leaderQuiet = 5 * time.Second
-)
+// leaderKey is where the leader says, five times in Config.LeaderQuiet, that it leads; who has not heard it for that
+// long takes its place. Two leaders for a moment harm nobody: all they do are conditional appends.
+const leaderKey = "leader"
 
 // lead leads whenever nobody else does, until ctx ends, and then lets go.
 func (d *Dispatcher) lead(ctx context.Context) error {
@@ -26,9 +22,9 @@ func (d *Dispatcher) lead(ctx context.Context) error {
 		return fmt.Errorf("lead: %w", err)
 	}
 	defer d.leads.Store(false)
-	tick := time.NewTicker(leaderSays)
+	tick := time.NewTicker(d.cfg.LeaderQuiet / 5)
 	defer tick.Stop()
-	c := candidate{kv: kv, name: d.cfg.Name, changed: time.Now()}
+	c := candidate{kv: kv, name: d.cfg.Name, quiet: d.cfg.LeaderQuiet, changed: time.Now()}
 	for {
 		was := d.leads.Load()
 		if now := c.try(ctx, time.Now()); now != was {
@@ -48,6 +44,7 @@ func (d *Dispatcher) lead(ctx context.Context) error {
 type candidate struct {
 	kv       jetstream.KeyValue
 	name     string
+	quiet    time.Duration
 	revision uint64    // of the leader's word as it was read last
 	changed  time.Time // when that revision was first seen, by this process's own clock
 	mine     bool
@@ -56,7 +53,7 @@ type candidate struct {
 
 // try says that it leads, if it does or may, and reports whether it does.
 func (c *candidate) try(ctx context.Context, now time.Time) bool {
-	ctx, cancel := context.WithTimeout(ctx, leaderQuiet-leaderSays)
+	ctx, cancel := context.WithTimeout(ctx, c.quiet-c.quiet/5)
 	defer cancel()
 	if !c.mine {
 		e, err := c.kv.Get(ctx, leaderKey)
@@ -65,10 +62,12 @@ func (c *candidate) try(ctx context.Context, now time.Time) bool {
 			c.revision = 0
 		case err != nil:
 			return false
+		case string(e.Value()) == c.name:
+			c.revision = e.Revision() // its own word, which it did not know to be stored
 		case e.Revision() != c.revision:
 			c.revision, c.changed = e.Revision(), now
 			return false
-		case now.Sub(c.changed) < leaderQuiet:
+		case now.Sub(c.changed) < c.quiet:
 			return false
 		}
 	}
@@ -76,10 +75,10 @@ func (c *candidate) try(ctx context.Context, now time.Time) bool {
 	switch {
 	case err == nil:
 		c.revision, c.mine, c.said = rev, true, now
-	case errors.Is(err, jetstream.ErrKeyExists):
-		c.mine, c.changed = false, now // somebody else has said so
+	case errors.Is(err, jetstream.ErrKeyExists), errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+		c.mine, c.revision, c.changed = false, 0, now // somebody else has said so, as the next look will show
 	default:
-		c.mine = c.mine && now.Sub(c.said) < leaderQuiet
+		c.mine = c.mine && now.Sub(c.said) < c.quiet
 	}
 	return c.mine
 }
@@ -91,12 +90,14 @@ func (c *candidate) say(ctx context.Context) (uint64, error) {
 	return c.kv.Update(ctx, leaderKey, []byte(c.name), c.revision)
 }
 
-// letGo lets another lead at once.
+// letGo lets another lead at once. Where that fails its word grows old by itself.
 func (c *candidate) letGo() {
 	if !c.mine {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = c.kv.Delete(ctx, leaderKey, jetstream.LastRevision(c.revision)) // else its word grows old by itself
+	if e, err := c.kv.Get(ctx, leaderKey); err == nil && string(e.Value()) == c.name {
+		_ = c.kv.Delete(ctx, leaderKey, jetstream.LastRevision(e.Revision()))
+	}
 }

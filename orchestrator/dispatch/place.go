@@ -87,10 +87,9 @@ func (w *world) took(t ledger.Task, a action) {
 
 // WaitingFor says in words why a task does not run yet; "" when it runs or has ended.
 func (d *Dispatcher) WaitingFor(t ledger.Task, now time.Time) string {
-	agents := d.agents.Agents(now)
 	switch s := t.State; s.Phase {
 	case tasklog.PhaseHeld, tasklog.PhaseQueued:
-		return whoFor(t, agents)
+		return whoFor(t, d.agents.Agents(now))
 	case tasklog.PhaseFailed:
 		if wait := s.RetryAt.Sub(now).Round(time.Second); wait > 0 {
 			return fmt.Sprintf("attempt %d of %d starts in %s", s.Attempt+1, s.Allowed, wait)

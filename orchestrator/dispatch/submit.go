@@ -2,11 +2,7 @@ package dispatch
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"chiffon/orchestrator/ledger"
@@ -32,14 +28,16 @@ var ErrConflict = errors.New("another request already has this id")
 // ErrFull comes back from Submit when the task log has no room for new tasks. What runs can still end.
 var ErrFull = errors.New("the task log is nearly full")
 
-// Submit records an order. When it returns nil error the task is in the log and in the views; created is false when
-// it was there before. Any other error than a *fault.Fault, ErrConflict or ErrFull leaves its fate unknown: the
-// caller submits the same order again.
+// Submit records an order. When it returns nil error the task is in the log, and as a rule in the views; created is
+// false when it was there before. Any other error than a *fault.Fault, ErrConflict or ErrFull leaves its fate unknown:
+// the caller submits the same order again. The id comes back with an error too, once it is known.
+//
+// A fault names its field as the envelope does: payload.parameters.host, x_custom_fields.chiffon.agent.
 func (d *Dispatcher) Submit(ctx context.Context, o Order) (id subject.TaskID, created bool, err error) {
 	m := o.Request
-	x := message.Extension{}
-	if m.Custom.Chiffon != nil {
-		x = *m.Custom.Chiffon
+	x, err := wanted(m.Custom.Chiffon)
+	if err != nil {
+		return m.Payload.TaskID, false, err
 	}
 	x.SubmittedBy = o.By
 	x.Digest = digest(m, x, o.QueueTimeout)
@@ -51,39 +49,44 @@ func (d *Dispatcher) Submit(ctx context.Context, o Order) (id subject.TaskID, cr
 		m.Payload.TaskID = tasklog.TaskID(o.By, m.RequestID)
 	}
 	id = m.Payload.TaskID
-	priority, err := subject.ParsePriority(x.Priority)
-	if err != nil {
-		return "", false, fault.Invalid("priority", "%v", err)
-	}
 	target, hold, flt := d.aim(m, x)
 	if flt != nil {
-		return "", false, flt
+		return id, false, flt
 	}
 	kind := tasklog.Submitted
 	if hold != nil {
-		kind = tasklog.Held
-		x.Hold = hold
+		kind, x.Hold = tasklog.Held, hold
 	}
-	draft, err := tasklog.Write(kind, id, subject.Request(id, m.ToAgent, target, priority), m)
+	draft, err := tasklog.Write(kind, id, subject.Request(id, m.ToAgent, target, subject.Priority(x.Priority)), m)
 	if err != nil {
-		return "", false, err
+		return id, false, err
+	}
+	if flt := d.fits(draft); flt != nil {
+		return id, false, flt
 	}
 	if err := d.ready(ctx, m.ToAgent, target); err != nil {
-		return "", false, err
+		return id, false, err
 	}
 	seq, created, err := d.record(ctx, draft, x.Digest)
 	if err != nil {
-		return "", false, err
+		return id, false, err
 	}
 	if created && target != subject.Any && target != subject.Held {
-		if err := d.client.Publish(subject.Poke(subject.AgentID(target)), nil); err != nil {
-			d.log.Warn("agent is not poked", "agent_id", target, "error", err)
-		}
+		d.poke(target)
 	}
-	if err := d.ledger.Wait(ctx, seq); err != nil {
-		return "", false, fmt.Errorf("task %s is recorded, and not in the views yet: %w", id, err)
-	}
+	d.shown(ctx, seq)
 	return id, created, nil
+}
+
+// spare is what a request may grow by when it is put again, with headers.
+const spare = 16 << 10
+
+// fits refuses a request that could not be put again for want of room in a message.
+func (d *Dispatcher) fits(draft tasklog.Draft) *fault.Fault {
+	if room := int(min(message.MaxSize, d.client.MaxPayload()) - spare); len(draft.Data) > room {
+		return fault.Invalid("", "the request has %d bytes, more than the %d that fit", len(draft.Data), room)
+	}
+	return nil
 }
 
 // ready makes sure that somebody can be handed the request.
@@ -135,7 +138,7 @@ func (d *Dispatcher) record(ctx context.Context, draft tasklog.Draft, want strin
 // aim says where a request goes: any agent of its type, one agent, or nobody yet.
 func (d *Dispatcher) aim(m message.Message[message.WorkRequest], x message.Extension) (target string, hold *message.Hold, flt *fault.Fault) {
 	if err := m.ToAgent.Check(); err != nil {
-		return "", nil, fault.Invalid("agent_type", "%v", err)
+		return "", nil, fault.Invalid("to_agent", "%v", err)
 	}
 	now := time.Now()
 	t := ledger.Task{Type: m.ToAgent, WorkType: m.Payload.WorkType, Agent: x.Agent, On: x.On, Needs: x.Needs}
@@ -147,10 +150,10 @@ func (d *Dispatcher) aim(m message.Message[message.WorkRequest], x message.Exten
 	}
 	if x.Agent != "" {
 		if err := subject.AgentID(x.Agent).Check(); err != nil {
-			return "", nil, fault.Invalid("agent", "%v", err)
+			return "", nil, fault.Invalid(extension+"agent", "%v", err)
 		}
 		if a, ok := d.agents.Agent(subject.AgentID(x.Agent), now); ok && a.AgentType != m.ToAgent {
-			return "", nil, fault.Invalid("agent", "agent %s is of type %s, not %s", x.Agent, a.AgentType, m.ToAgent)
+			return "", nil, fault.Invalid(extension+"agent", "agent %s is of type %s, not %s", x.Agent, a.AgentType, m.ToAgent)
 		}
 	}
 	if flt := judge(m.Payload, known); flt != nil {
@@ -163,59 +166,5 @@ func (d *Dispatcher) aim(m message.Message[message.WorkRequest], x message.Exten
 	case w.anyoneCan(t) && x.Agent == "":
 		return subject.Any, nil, nil
 	}
-	return subject.Held, &message.Hold{Reason: "placement", Detail: "an agent that fits is being looked for"}, nil
-}
-
-// judge holds a request against what the known agents offer: 5006 when none of them does such work, 5003 when none
-// takes the parameters.
-func judge(r message.WorkRequest, known []registry.Agent) *fault.Fault {
-	var supported []string
-	seen := map[string]bool{}
-	var wrong *fault.Fault
-	offered, taken := false, false
-	for _, a := range known {
-		for _, o := range a.WorkTypes {
-			if !seen[o.Name] {
-				seen[o.Name], supported = true, append(supported, o.Name)
-			}
-		}
-		if !a.Offers(r.WorkType) {
-			continue
-		}
-		offered = true
-		if flt := a.Check(r.WorkType, r.Parameters); flt != nil {
-			wrong = flt
-		} else {
-			taken = true
-		}
-	}
-	switch {
-	case len(supported) > 0 && !offered:
-		return fault.Unsupported(r.WorkType, supported)
-	case wrong != nil && !taken:
-		return wrong
-	}
-	return nil
-}
-
-// digest is one value for all that an order asks for, so that a repetition is told from another order.
-func digest(m message.Message[message.WorkRequest], x message.Extension, queue time.Duration) string {
-	var parameters any
-	if err := json.Unmarshal(m.Payload.Parameters, &parameters); err != nil {
-		parameters = string(m.Payload.Parameters)
-	}
-	h := message.Hints{}
-	if m.Payload.Hints != nil {
-		h = *m.Payload.Hints
-	}
-	data, err := json.Marshal([]any{
-		m.ToAgent, m.Payload.WorkType, parameters, h.MaxDurationSeconds, h.MaxMemoryMB, h.GPUVRAMMB,
-		x.Name, x.Description, x.Priority, x.Agent, x.On, x.Needs, x.Labels, x.Dependencies, x.ParentTaskID, x.RetryOf,
-		queue, x.Expires,
-	})
-	if err != nil {
-		panic(err) // plain values only
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return subject.Held, &message.Hold{Reason: placement, Detail: "an agent that fits is being looked for"}, nil
 }

@@ -130,9 +130,26 @@ func (g *Gateway) get(ctx context.Context, data []byte) broker.LogReply {
 				With("agent_id", subject.Orchestrator).With("last_heartbeat", nil)
 			return broker.LogReply{Error: new(message.FailureOf(flt))}
 		}
-		reply.Messages = append(reply.Messages, m)
+		reply.Messages = append(reply.Messages, lean(m))
 	}
 	return reply
+}
+
+// lean leaves large parameters out of a request: what it adds up to does not depend on them, and several of them are
+// more than one answer can hold.
+func lean(m broker.Msg) broker.Msg {
+	if len(m.Data) < 16<<10 {
+		return m
+	}
+	r, err := message.Decode[message.WorkRequest](m.Data)
+	if err != nil {
+		return m
+	}
+	r.Payload.Parameters = json.RawMessage("{}")
+	if data, err := r.Encode(); err == nil {
+		m.Data = data
+	}
+	return m
 }
 
 func encode(v any) []byte {

@@ -3,17 +3,15 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"chiffon/orchestrator/view"
 	"chiffon/pkg/broker"
-	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -24,11 +22,11 @@ type Ledger struct {
 	log    *slog.Logger
 
 	mu       sync.RWMutex
-	tasks    map[subject.TaskID]*Task
-	order    []*Task                  // by first entry
+	tasks    map[subject.TaskID]*Task // also those that are known by void entries alone
+	order    []*Task                  // the others, by first entry
 	open     map[subject.TaskID]*Task // not ended
 	seq      uint64                   // folded up to here, in the task log
-	target   uint64                   // where the task log ended when Run began
+	target   uint64                   // the last entry that the task log held when Run began
 	loaded   bool                     // seq has reached target
 	changes  map[chan subject.TaskID]bool
 	waiters  map[uint64][]chan struct{} // by the sequence they wait for
@@ -43,152 +41,6 @@ func New(client *broker.Client, log *slog.Logger) *Ledger {
 		changes: map[chan subject.TaskID]bool{}, waiters: map[uint64][]chan struct{}{},
 		watchers: map[subject.TaskID]map[chan struct{}]bool{},
 	}
-}
-
-// Run folds the streams, from where the ledger stands, until ctx ends.
-func (l *Ledger) Run(ctx context.Context) error {
-	tasks, err := l.client.StreamInfo(ctx, subject.TasksStream)
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	status, err := l.client.StreamInfo(ctx, subject.StatusStream)
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	l.begin(tasks.State.LastSeq)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for _, fold := range []func() error{
-		func() error { return l.foldTasks(ctx) },
-		func() error { return l.foldStatus(ctx, status.State.LastSeq+1) },
-	} {
-		wg.Go(func() {
-			if err := fold(); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); err != nil && ctx.Err() != nil && err != context.Canceled {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	return nil
-}
-
-func (l *Ledger) begin(target uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.target = target
-	l.loaded = l.seq >= target
-}
-
-func (l *Ledger) foldTasks(ctx context.Context) error {
-	l.mu.RLock()
-	from := l.seq + 1
-	l.mu.RUnlock()
-	for m, err := range l.client.Tail(ctx, subject.TasksStream, from) {
-		if err != nil {
-			return err
-		}
-		l.take(m)
-	}
-	return nil
-}
-
-func (l *Ledger) take(m broker.Msg) {
-	e := m.Entry() // reading is the costly part: outside the lock
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.seq = m.Seq
-	if id := e.Subject.Task; id != "" {
-		t := l.tasks[id]
-		if t == nil {
-			t = newTask(id)
-			l.tasks[id], l.order = t, append(l.order, t)
-		}
-		t.apply(e, time.Now())
-		if t.Ended() {
-			delete(l.open, id)
-		} else {
-			l.open[id] = t
-		}
-		l.tell(id)
-	}
-	for at, waiting := range l.waiters {
-		if at <= l.seq {
-			for _, w := range waiting {
-				close(w)
-			}
-			delete(l.waiters, at)
-		}
-	}
-	if !l.loaded && l.seq >= l.target {
-		l.loaded = true
-		l.log.Info("views are folded", "tasks", len(l.tasks), "open", len(l.open))
-	}
-}
-
-// tell wakes whoever watches the task. A watcher that is behind is woken once.
-func (l *Ledger) tell(id subject.TaskID) {
-	for w := range l.watchers[id] {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-	if !l.loaded {
-		return
-	}
-	for c := range l.changes {
-		select {
-		case c <- id:
-		default: // its reader walks over all open tasks now and then
-		}
-	}
-}
-
-// foldStatus takes in how far open tasks are, as they say it from now on: a running task says it every 10 s.
-func (l *Ledger) foldStatus(ctx context.Context, from uint64) error {
-	for m, err := range l.client.Tail(ctx, subject.StatusStream, from) {
-		if err != nil {
-			return err
-		}
-		l.progress(m)
-	}
-	return nil
-}
-
-func (l *Ledger) progress(m broker.Msg) {
-	p, ok := subject.Parse(m.Subject)
-	if !ok {
-		return
-	}
-	st, err := message.Decode[message.WorkStatus](m.Data)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.tasks[p.Task]
-	if err == nil && t != nil && !t.Ended() && p.Writer == t.State.Holder && attemptOf(st.Custom) == t.State.Attempt {
-		if st.Payload.ProgressPercent != nil {
-			t.Percent = max(t.Percent, *st.Payload.ProgressPercent)
-		}
-		if s := st.Payload.Step; s != nil {
-			t.Step = view.Step{Number: s.Number, Name: s.Name}
-		}
-	}
-	for w := range l.watchers[p.Task] {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
-}
-
-func attemptOf(c message.Custom) int {
-	if c.Chiffon == nil {
-		return 0
-	}
-	return c.Chiffon.Attempt
 }
 
 // Loading reports whether the past is still being folded, and how far that is.
@@ -221,21 +73,24 @@ func (l *Ledger) Get(id subject.TaskID) (Task, bool) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	t, ok := l.tasks[id]
-	if !ok {
+	if !ok || !t.known() {
 		return Task{}, false
 	}
 	return *t, true
 }
 
-// Open returns every task that has not ended, oldest first.
-func (l *Ledger) Open() []Task {
+// Open returns the tasks that have not ended and that choose wants, oldest first. choose must not keep or change what
+// it is shown, nor call the ledger.
+func (l *Ledger) Open(choose func(*Task) bool) []Task {
 	l.mu.RLock()
-	open := make([]Task, 0, len(l.open))
+	var open []Task
 	for _, t := range l.open {
-		open = append(open, *t)
+		if choose(t) {
+			open = append(open, *t)
+		}
 	}
 	l.mu.RUnlock()
-	slices.SortFunc(open, func(a, b Task) int { return int(int64(a.FirstSeq) - int64(b.FirstSeq)) })
+	slices.SortFunc(open, func(a, b Task) int { return cmp.Compare(a.FirstSeq, b.FirstSeq) })
 	return open
 }
 
@@ -275,7 +130,7 @@ func (l *Ledger) Find(prefix string, limit int) []subject.TaskID {
 	prefix = strings.ToLower(prefix)
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if _, ok := l.tasks[subject.TaskID(prefix)]; ok {
+	if t, ok := l.tasks[subject.TaskID(prefix)]; ok && t.known() {
 		return []subject.TaskID{subject.TaskID(prefix)}
 	}
 	var found []subject.TaskID

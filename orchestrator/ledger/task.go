@@ -29,7 +29,7 @@ type Task struct {
 	TraceID     message.UUID
 	SubmittedBy string
 	Expires     time.Time // end of its time in the queue; zero is never
-	FirstSeq    uint64
+	FirstSeq    uint64    // of the first entry that counts, or of a request that is at fault; 0 is no task yet
 	SubmittedAt time.Time
 	FirstStart  time.Time
 	StartedAt   time.Time
@@ -42,7 +42,8 @@ type Task struct {
 
 	// Seen is when this process saw the tail, and Begun when the first attempt began, on its own monotonic clock:
 	// what waits, waits from there.
-	Seen, Begun time.Time
+	Seen  time.Time `json:"-"`
+	Begun time.Time `json:"-"`
 }
 
 // A Start is one execution that has begun.
@@ -56,11 +57,11 @@ func newTask(id subject.TaskID) *Task { return &Task{ID: id, Percent: -1} }
 // apply folds one more entry of the task's log.
 func (t *Task) apply(e tasklog.Entry, now time.Time) {
 	t.Seen = now
-	if t.FirstSeq == 0 {
-		t.FirstSeq, t.SubmittedAt = e.Seq, e.Time
-	}
 	next, void := t.State.Next(e)
 	t.State = next
+	if t.FirstSeq == 0 && (void == nil || t.State.Stray != nil) {
+		t.FirstSeq, t.SubmittedAt = e.Seq, e.Time
+	}
 	if void != nil {
 		return
 	}
@@ -107,6 +108,9 @@ func (t *Task) take(m message.Any) {
 		t.Expires = *x.Expires
 	}
 }
+
+// known reports whether there is a task: a request, be it a bad one.
+func (t *Task) known() bool { return t.FirstSeq > 0 }
 
 // Ended reports whether the task has its end.
 func (t *Task) Ended() bool { return t.State.Phase == tasklog.PhaseEnded }

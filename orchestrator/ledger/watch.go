@@ -39,13 +39,15 @@ func ParseCursor(s string) (Cursor, error) {
 const settle = 3 * time.Second
 
 // Watch yields everything that happened to a task behind a cursor, in order, then what happens, and returns after the
-// end mark. Statuses come before the end that counts them; those that have expired are yielded as one gap. With
-// follow false it stops at what there is now. An error is the last thing it yields.
+// end mark. Each entry and each status comes once, in whatever pieces it is read. Statuses come before the end that
+// counts them; those that have expired are yielded as one gap. Gap and end mark have the id of what came before them,
+// so they come again when it is read from there. With follow false it stops at what there is now. An error is the
+// last thing it yields.
 func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, follow bool) iter.Seq2[view.Event, error] {
 	return func(yield func(view.Event, error) bool) {
 		wake, stop := l.subscribe(id)
 		defer stop()
-		w := watch{client: l.client, id: id, from: from, at: from, yield: yield}
+		w := watch{client: l.client, id: id, from: from, at: from, yield: yield, count: map[int]int{}}
 		var patience <-chan time.Time
 		for {
 			more, err := w.round(ctx, !follow)
@@ -58,7 +60,7 @@ func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, foll
 			if !more {
 				return
 			}
-			if w.end != nil && patience == nil {
+			if w.ended() && patience == nil {
 				patience = time.After(settle)
 			}
 			select {
@@ -102,12 +104,15 @@ type watch struct {
 	yield     func(view.Event, error) bool
 	impatient bool
 
-	log   []tasklog.Entry // the whole log, as far as it is read
-	state tasklog.State
-	count map[int]int    // statuses seen, by attempt
-	end   *tasklog.Entry // the valid end, once it is read
-	seen  recent
+	log    []tasklog.Entry // the whole log, as far as it is read
+	state  tasklog.State
+	behind []tasklog.Entry // the valid end, and what was put behind it
+	status uint64          // statuses are read up to here
+	count  map[int]int     // statuses read, by attempt
+	seen   recent
 }
+
+func (w *watch) ended() bool { return len(w.behind) > 0 }
 
 // recent remembers the last message ids, to drop what was sent twice: a repetition comes soon after its first.
 type recent struct {
@@ -140,8 +145,8 @@ func (w *watch) round(ctx context.Context, last bool) (more bool, err error) {
 	if err = w.readStatus(ctx, &news); err == nil {
 		err = w.entries(news)
 	}
-	if err == nil && w.end != nil {
-		more, err = w.finish(ctx, last)
+	if err == nil && w.ended() {
+		more, err = w.finish(last)
 	} else if err == nil {
 		more = !last
 	}
@@ -151,7 +156,8 @@ func (w *watch) round(ctx context.Context, last bool) (more bool, err error) {
 	return more, err
 }
 
-// readLog reads the entries behind those read before, and returns those to be yielded. The end is kept back.
+// readLog reads the entries behind those read before, and returns those to be yielded. From the end on they are kept
+// back: the statuses that the end counts come first.
 func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
 	from := uint64(1)
 	if n := len(w.log); n > 0 {
@@ -168,25 +174,37 @@ func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
 			e.Err = void
 		}
 		w.log = append(w.log, e)
-		if w.end == nil && w.state.Phase == tasklog.PhaseEnded {
-			w.end = &e
-			continue
-		}
-		if e.Seq > w.at.Tasks {
+		switch {
+		case w.state.Phase == tasklog.PhaseEnded:
+			w.behind = append(w.behind, e)
+		case e.Seq > w.from.Tasks:
 			news = append(news, e)
 		}
 	}
 	return news, nil
 }
 
-// readStatus yields new statuses, and before each the entries that were stored earlier.
+// readStatus yields new statuses, and before each the entries that were stored earlier. A reader that goes on where
+// it stood has those before it read again: they count, and what was sent twice is known by them.
 func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
-	if w.count == nil {
-		w.count = map[int]int{}
-	}
-	for m, err := range w.client.Range(ctx, subject.StatusStream, subject.Task(w.id), w.at.Status+1) {
+	for m, err := range w.client.Range(ctx, subject.StatusStream, subject.Task(w.id), w.status+1) {
 		if err != nil {
 			return fmt.Errorf("watch task %s: %w", w.id, err)
+		}
+		w.status = m.Seq
+		ev, repeated := w.statusEvent(m)
+		if !repeated {
+			w.count[ev.Attempt]++
+		}
+		if repeated || m.Seq <= w.from.Status {
+			continue
+		}
+		if ev.Attempt > w.state.Attempt { // its start was stored since the log was read
+			more, err := w.readLog(ctx)
+			if err != nil {
+				return err
+			}
+			*news = append(*news, more...)
 		}
 		for len(*news) > 0 && (*news)[0].Time.Before(m.Time) {
 			if err := w.entries((*news)[:1]); err != nil {
@@ -195,24 +213,26 @@ func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
 			*news = (*news)[1:]
 		}
 		w.at.Status = m.Seq
-		ev := view.Event{ID: w.at.String(), Kind: "status", Time: m.Time, Message: m.Data}
-		if p, ok := subject.Parse(m.Subject); ok {
-			ev.AgentID = p.Writer
-		}
-		st, err := message.Decode[message.WorkStatus](m.Data)
-		switch {
-		case err != nil:
-			ev.Void, ev.Message = err.Error(), nil
-		case w.seen.repeated(st.MessageID):
-			continue
-		}
-		ev.Attempt = attemptOf(st.Custom)
-		w.count[ev.Attempt]++
+		ev.ID = w.at.String()
 		if !w.yield(ev, nil) {
 			return errEnough
 		}
 	}
 	return nil
+}
+
+func (w *watch) statusEvent(m broker.Msg) (ev view.Event, repeated bool) {
+	ev = view.Event{Kind: "status", Time: m.Time, Message: m.Data}
+	if p, ok := subject.Parse(m.Subject); ok {
+		ev.AgentID = p.Writer
+	}
+	st, err := message.Decode[message.WorkStatus](m.Data)
+	if err != nil {
+		ev.Void, ev.Message = err.Error(), nil
+		return ev, false
+	}
+	ev.Attempt = attemptOf(st.Custom)
+	return ev, w.seen.repeated(st.MessageID)
 }
 
 func (w *watch) entries(news []tasklog.Entry) error {
@@ -240,43 +260,26 @@ func (w *watch) event(e tasklog.Entry) view.Event {
 }
 
 // finish yields the end and the end mark once every status that the end counts was yielded, or will not come.
-func (w *watch) finish(ctx context.Context, last bool) (more bool, err error) {
-	want := 0
-	if x := w.end.Message.Custom.Chiffon; x != nil {
+func (w *watch) finish(last bool) (more bool, err error) {
+	end, want := w.behind[0], 0
+	if x := end.Message.Custom.Chiffon; x != nil {
 		want = x.StatusCount
 	}
-	missing := want - w.count[w.end.Attempt]
-	if missing > 0 && w.from != (Cursor{}) {
-		// What was yielded before the resumption counts too.
-		if missing, err = w.recount(ctx, want); err != nil {
-			return false, err
-		}
-	}
-	if missing > 0 && !w.impatient && !last && time.Since(w.end.Time) < time.Minute {
+	missing := want - w.count[end.Attempt]
+	if missing > 0 && !w.impatient && !last && time.Since(end.Time) < time.Minute {
 		return true, nil
 	}
-	if missing > 0 && !w.yield(view.Event{ID: w.at.String(), Kind: "gap", Time: w.end.Time, Attempt: w.end.Attempt, Missing: missing}, nil) {
+	if missing > 0 && !w.yield(view.Event{ID: w.at.String(), Kind: "gap", Time: end.Time, Attempt: end.Attempt, Missing: missing}, nil) {
 		return false, nil
 	}
-	if w.end.Seq > w.from.Tasks {
-		if err := w.entries([]tasklog.Entry{*w.end}); err != nil {
-			return false, err
+	for i, e := range w.behind {
+		if e.Seq > w.from.Tasks {
+			if err := w.entries(w.behind[i : i+1]); err != nil {
+				return false, err
+			}
 		}
 	}
 	task := newTask(w.id).Describe(w.log)
-	w.yield(view.Event{ID: w.at.String(), Kind: "end", Time: w.end.Time, Task: &task}, nil)
+	w.yield(view.Event{ID: w.at.String(), Kind: "end", Time: end.Time, Task: &task}, nil)
 	return false, nil
-}
-
-func (w *watch) recount(ctx context.Context, want int) (missing int, err error) {
-	n := 0
-	for m, err := range w.client.Range(ctx, subject.StatusStream, subject.Task(w.id), 1) {
-		if err != nil {
-			return 0, fmt.Errorf("watch task %s: %w", w.id, err)
-		}
-		if st, err := message.Decode[message.WorkStatus](m.Data); err == nil && attemptOf(st.Custom) == w.end.Attempt {
-			n++
-		}
-	}
-	return max(0, want-n), nil
 }

@@ -29,6 +29,7 @@ type Agent struct {
 	Heard     time.Time // when this process heard it last, monotonic; zero if never
 	Live      bool      // heard within a lease
 	schemas   map[string]*schema.Schema
+	content   string // what is stored of it, in one comparable value
 }
 
 // Offers reports whether the agent knows how to do a work type.
@@ -129,6 +130,7 @@ func (r *Registry) restore(key string, data []byte) {
 	a := &Agent{Heartbeat: s.Heartbeat, FirstSeen: s.FirstSeen}
 	a.Running = nil // of another time
 	a.compile(r.log)
+	a.content = content(a)
 	r.agents[subject.AgentID(key)] = a
 	r.signal()
 }
@@ -185,21 +187,28 @@ func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
 	default:
 		v.SendWork = true
 	}
+	next.content = content(next)
 	r.agents[hb.AgentID] = next
 	for _, held := range hb.Running {
 		r.listed[held] = now
 	}
-	if !known || content(old) != content(next) {
+	changed := !known || old.content != next.content
+	if changed {
 		r.unsaved[hb.AgentID] = true
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.store()
 	}
-	if v.Restarted || content(old) != content(next) || len(old.Running) != len(hb.Running) || now.Sub(old.Heard) > r.lease {
+	if changed || v.Restarted || len(old.Running) != len(hb.Running) || now.Sub(old.Heard) >= r.lease {
 		r.signal()
 	}
 	return v
+}
+
+// store has Run store what is not stored yet.
+func (r *Registry) store() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Listed tells when a heartbeat last listed an attempt; zero if none has.
@@ -209,20 +218,20 @@ func (r *Registry) Listed(id subject.TaskID, attempt int, boot uint64) time.Time
 	return r.listed[message.Running{TaskID: id, Attempt: attempt, Boot: boot}]
 }
 
-// Ended forgets what was listed of a task.
-func (r *Registry) Ended(id subject.TaskID) {
+// Forget drops what was listed of tasks that are over.
+func (r *Registry) Forget(over func(subject.TaskID) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	maps.DeleteFunc(r.listed, func(held message.Running, _ time.Time) bool { return held.TaskID == id })
+	maps.DeleteFunc(r.listed, func(held message.Running, _ time.Time) bool { return over(held.TaskID) })
 }
 
-// content is what of an agent is stored, in one comparable value.
+// content is what of an agent is worth storing.
 func content(a *Agent) string {
 	hb := a.Heartbeat
 	hb.Running, hb.Resources = nil, message.HostResources{}
 	data, err := json.Marshal(hb)
 	if err != nil {
-		panic(err) // plain values only
+		return err.Error() // then it cannot be stored either, which save says
 	}
 	return string(data)
 }
@@ -311,21 +320,32 @@ func (r *Registry) Run(ctx context.Context) error {
 		return fmt.Errorf("watch the registered agents: %w", err)
 	}
 	defer func() { _ = w.Stop() }() // ctx has ended it
+	again := time.NewTimer(0)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case e := <-w.Updates():
-			if e != nil && e.Operation() == jetstream.KeyValuePut {
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok && ctx.Err() == nil:
+				return errors.New("watch the registered agents: the connection was closed")
+			case e != nil && e.Operation() == jetstream.KeyValuePut:
 				r.restore(e.Key(), e.Value())
 			}
+			continue
 		case <-r.wake:
-			if err := r.save(ctx); err != nil {
-				r.log.Warn("registered agents are not stored", "error", err)
-			}
+		case <-again.C:
+		}
+		if err := r.save(ctx); err != nil {
+			r.log.Warn("registered agents are not stored", "error", err)
+			again.Reset(storeAgain)
 		}
 	}
 }
+
+// storeAgain is when to try again what could not be stored.
+const storeAgain = 5 * time.Second
 
 func (r *Registry) save(ctx context.Context) error {
 	r.mu.Lock()

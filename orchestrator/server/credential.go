@@ -42,7 +42,11 @@ func readCredential(path string) (token.Token, error) {
 	var c struct {
 		Token token.Token `json:"token"`
 	}
-	if err := json.Unmarshal(data, &c); err != nil {
+	err = json.Unmarshal(data, &c)
+	if err == nil && c.Token.IsZero() {
+		err = errors.New("it holds no token")
+	}
+	if err != nil {
 		return token.Token{}, fmt.Errorf("credential %s: %w: remove it and a new one is made at the next start", path, err)
 	}
 	return c.Token, nil

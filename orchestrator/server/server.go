@@ -43,37 +43,45 @@ type Server struct {
 
 // Open takes the state directory, starts or finds the broker, makes what is missing there and listens. Close ends what
 // it has begun; after an error everything is ended already.
-func Open(ctx context.Context, cfg Config, log *slog.Logger) (s *Server, err error) {
+func Open(ctx context.Context, cfg Config, log *slog.Logger) (*Server, error) {
 	cfg.Listen = cmp.Or(cfg.Listen, "127.0.0.1:8422")
 	cfg.BrokerListen = cmp.Or(cfg.BrokerListen, "127.0.0.1:4222")
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s = &Server{cfg: cfg, log: log, stopping: make(chan struct{})}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
-	if s.state, err = settings.StateDir(cfg.State, "orchestrator"); err != nil {
+	s := &Server{cfg: cfg, log: log, stopping: make(chan struct{})}
+	if err := s.open(ctx); err != nil {
+		s.Close()
 		return nil, err
 	}
+	return s, nil
+}
+
+func (s *Server) open(ctx context.Context) (err error) {
+	if s.state, err = settings.StateDir(s.cfg.State, "orchestrator"); err != nil {
+		return err
+	}
+	release, err := lock(s.state)
+	if err != nil {
+		return err
+	}
+	s.undo = append(s.undo, release)
 	if err := s.listen(); err != nil {
-		return nil, err
+		return err
 	}
 	limits, err := s.connect()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.client.Ensure(ctx, limits, cfg.Replicas); err != nil {
-		return nil, fmt.Errorf("make the streams: %w", err)
+	if err := s.client.Ensure(ctx, limits, s.cfg.Replicas); err != nil {
+		return fmt.Errorf("make the streams: %w", err)
 	}
-	return s, s.wire(ctx)
+	return s.wire(ctx)
 }
 
 func (s *Server) listen() (err error) {
 	if s.listener, err = net.Listen("tcp", s.cfg.Listen); err != nil {
-		return fmt.Errorf("listen for HTTP: %w: is another orchestrator running? ORCHESTRATOR_LISTEN chooses another address", err)
+		return fmt.Errorf("listen for HTTP: %w: does another program listen there? ORCHESTRATOR_LISTEN chooses another address", err)
 	}
 	s.undo = append(s.undo, func() { _ = s.listener.Close() }) // closed by the HTTP server as a rule
 	return nil

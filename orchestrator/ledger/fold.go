@@ -1,0 +1,177 @@
+package ledger
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"chiffon/orchestrator/view"
+	"chiffon/pkg/broker"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// Run folds the streams, from where the ledger stands, until ctx ends.
+func (l *Ledger) Run(ctx context.Context) error {
+	last, err := l.client.End(ctx, subject.TasksStream, subject.Task("*"))
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	status, err := l.client.StreamInfo(ctx, subject.StatusStream)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	l.begin(last)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, fold := range []func() error{
+		func() error { return l.foldTasks(ctx) },
+		func() error { return l.foldStatus(ctx, status.State.LastSeq+1) },
+	} {
+		wg.Go(func() {
+			if err := fold(); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := context.Cause(ctx); err != nil && ctx.Err() != nil && err != context.Canceled {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return nil
+}
+
+func (l *Ledger) begin(target uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = target
+	l.loaded = l.seq >= target
+}
+
+func (l *Ledger) foldTasks(ctx context.Context) error {
+	l.mu.RLock()
+	from := l.seq + 1
+	l.mu.RUnlock()
+	for m, err := range l.client.Tail(ctx, subject.TasksStream, from) {
+		if err != nil {
+			return err
+		}
+		l.take(m)
+	}
+	return nil
+}
+
+func (l *Ledger) take(m broker.Msg) {
+	e := m.Entry() // reading is the costly part: outside the lock
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq = m.Seq
+	// Ids are in lower case; what somebody put below another spelling belongs to no task.
+	if id := string(e.Subject.Task); id != "" && id == strings.ToLower(id) {
+		l.enter(e)
+	} else {
+		l.log.Warn("entry belongs to no task", "subject", m.Subject, "seq", m.Seq)
+	}
+	for at, waiting := range l.waiters {
+		if at <= l.seq {
+			for _, w := range waiting {
+				close(w)
+			}
+			delete(l.waiters, at)
+		}
+	}
+	if !l.loaded && l.seq >= l.target {
+		l.loaded = true
+		l.log.Info("views are folded", "tasks", len(l.tasks), "open", len(l.open))
+	}
+}
+
+// enter folds one entry of a task. What is known by void entries alone is no task yet: any agent can write those.
+func (l *Ledger) enter(e tasklog.Entry) {
+	id := e.Subject.Task
+	t := l.tasks[id]
+	if t == nil {
+		t = newTask(id)
+		l.tasks[id] = t
+	}
+	known := t.known()
+	t.apply(e, time.Now())
+	switch {
+	case !t.known():
+		return
+	case !known:
+		l.order = append(l.order, t)
+	}
+	if t.Ended() {
+		delete(l.open, id)
+	} else {
+		l.open[id] = t
+	}
+	l.tell(id)
+}
+
+// tell wakes whoever watches the task. A watcher that is behind is woken once.
+func (l *Ledger) tell(id subject.TaskID) {
+	for w := range l.watchers[id] {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+	if !l.loaded {
+		return
+	}
+	for c := range l.changes {
+		select {
+		case c <- id:
+		default: // its reader walks over all open tasks now and then
+		}
+	}
+}
+
+// foldStatus takes in how far open tasks are, as they say it from now on: a running task says it every 10 s.
+func (l *Ledger) foldStatus(ctx context.Context, from uint64) error {
+	for m, err := range l.client.Tail(ctx, subject.StatusStream, from) {
+		if err != nil {
+			return err
+		}
+		l.progress(m)
+	}
+	return nil
+}
+
+func (l *Ledger) progress(m broker.Msg) {
+	p, ok := subject.Parse(m.Subject)
+	if !ok {
+		return
+	}
+	st, err := message.Decode[message.WorkStatus](m.Data)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.tasks[p.Task]
+	if err == nil && t != nil && !t.Ended() && p.Writer == t.State.Holder && attemptOf(st.Custom) == t.State.Attempt {
+		if st.Payload.ProgressPercent != nil {
+			t.Percent = max(t.Percent, *st.Payload.ProgressPercent)
+		}
+		if s := st.Payload.Step; s != nil {
+			t.Step = view.Step{Number: s.Number, Name: s.Name}
+		}
+	}
+	for w := range l.watchers[p.Task] {
+		select {
+		case w <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func attemptOf(c message.Custom) int {
+	if c.Chiffon == nil {
+		return 0
+	}
+	return c.Chiffon.Attempt
+}
