@@ -41,7 +41,11 @@ const patience = 30 * time.Second
 type world struct {
 	testing.TB
 	*broker.Client
-	url   string
+	server *broker.Server
+	store  string
+	url    string
+	stop   func() // the orchestrator
+
 	heard chan message.Heartbeat
 
 	mu    sync.Mutex
@@ -50,19 +54,36 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	s, c := natstest.Start(t, broker.ServerConfig{Dir: t.TempDir(), Relaxed: true, Listen: "127.0.0.1:0"})
-	w := &world{TB: t, Client: c, url: s.URL(), heard: make(chan message.Heartbeat, 1000)}
-	names, err := c.TypeConsumers(t.Context(), "infra")
+	w := &world{TB: t, store: t.TempDir(), heard: make(chan message.Heartbeat, 1000)}
+	w.up("127.0.0.1:0")
+	w.url = w.server.URL()
+	names, err := w.TypeConsumers(t.Context(), "infra")
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.reply = message.HeartbeatReply{ProtocolVersion: "1.0", LeaseSeconds: 3, Consumers: names}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	return w
+}
+
+// up starts broker and orchestrator.
+func (w *world) up(listen string) {
+	w.Helper()
+	w.server, w.Client = natstest.Start(w, broker.ServerConfig{Dir: w.store, Relaxed: true, Listen: listen})
+	c := w.Client
+	ctx, stop := context.WithCancel(context.WithoutCancel(w.Context()))
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = c.Serve(ctx, subject.AllHeartbeats, w.heartbeat) })
-	wg.Go(func() { _ = c.Serve(ctx, subject.AllCalls, w.get) })
-	t.Cleanup(func() { stop(); wg.Wait() })
-	return w
+	wg.Go(func() {
+		_ = c.Serve(ctx, subject.AllCalls, func(ctx context.Context, _ string, data []byte) []byte { return w.get(ctx, c, data) })
+	})
+	w.stop = func() { stop(); wg.Wait() }
+	w.Cleanup(w.stop)
+}
+
+// down stops both, as a host does that is restarted.
+func (w *world) down() {
+	w.stop()
+	w.server.Stop()
 }
 
 func (w *world) heartbeat(_ context.Context, _ string, data []byte) []byte {
@@ -84,7 +105,7 @@ func (w *world) json(v any) []byte {
 	return text
 }
 
-func (w *world) get(ctx context.Context, _ string, data []byte) []byte {
+func (w *world) get(ctx context.Context, c *broker.Client, data []byte) []byte {
 	var q struct {
 		Task subject.TaskID `json:"task_id"`
 	}
@@ -92,7 +113,7 @@ func (w *world) get(ctx context.Context, _ string, data []byte) []byte {
 		w.Error(err)
 	}
 	var r broker.LogReply
-	for m, err := range w.Range(ctx, subject.TasksStream, subject.Task(q.Task), 1) {
+	for m, err := range c.Range(ctx, subject.TasksStream, subject.Task(q.Task), 1) {
 		if err != nil {
 			return nil
 		}
@@ -398,6 +419,47 @@ func TestCancelWhileTheRunnerIsDead(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(state, "work"))
 	if err != nil || len(left) != 0 {
 		t.Errorf("left in the directory for work: %v, %v", left, err)
+	}
+}
+
+// The orchestrator's host is away while work of a single try runs to its end: the work is not touched, and all that it
+// has said and come to is told when the host is back.
+func TestBrokerAwayWhileWorkRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	p := w.run(w.state(map[string]string{"once": gate + "attempts: 1\n"}))
+	door := filepath.Join(t.TempDir(), "door")
+	id := w.submit("once", door)
+	w.appears(door + ".up")
+	w.down()
+	w.write(door+".go6", "")
+	w.write(door+".go", "")
+	w.appears(door + ".done")
+	w.up(strings.TrimPrefix(w.url, "nats://"))
+	end := w.entry(id, tasklog.Failed)
+	if end.Message.Result.ExitCode != 6 || end.Message.Custom.OutputBytes != int64(len("through\n")) {
+		t.Errorf("ended with %+v, %+v", end.Message.Result, end.Message.Custom)
+	}
+	ids, output := map[message.UUID]bool{}, ""
+	for m, err := range w.Range(t.Context(), subject.StatusStream, subject.Status(id, "one"), 1) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := message.Decode[message.WorkStatus](m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ids[s.MessageID] && s.Payload.Step != nil {
+			output += s.Payload.Step.Output
+		}
+		ids[s.MessageID] = true
+	}
+	if output != "through\n" || len(ids) != end.Message.Custom.Chiffon.StatusCount {
+		t.Errorf("%d statuses with output %q, the end says %d", len(ids), output, end.Message.Custom.Chiffon.StatusCount)
+	}
+	p.signal(syscall.SIGTERM)
+	if code, _ := p.exits(); code != 0 {
+		t.Errorf("exit code %d", code)
 	}
 }
 

@@ -103,8 +103,6 @@ func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.O
 		Started: func(p *child.Process) {
 			if s.record.Allowed > 1 {
 				p.Deadline(s.lease.Load().left(time.Now()))
-			} else {
-				i.outlives(s, p.PID())
 			}
 			select {
 			case process <- p:

@@ -66,14 +66,6 @@ func (i *Intake) tidy(s *slot) {
 	}
 }
 
-// outlives notes the process of work that goes on when the runner dies.
-func (i *Intake) outlives(s *slot, pid int) {
-	s.record.Child = pid
-	if err := i.cfg.Spool.Put(s.record); err != nil {
-		s.log.Error("process is not noted", "pid", pid, "error", err)
-	}
-}
-
 // outlived waits for the outcome of work that went on without its runner, and ends the work when stop is wanted. It
 // returns died when nobody knows the outcome; ok is false when ctx ended before.
 func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, ok bool) {
@@ -82,10 +74,11 @@ func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, 
 		output []byte
 		err    error
 	}
+	keep := i.cfg.Spool.Keep(s.task)
 	known := make(chan outcome, 1)
 	go func() {
 		var o outcome
-		o.Outcome, o.output, o.err = work.Recover(ctx, i.cfg.Spool.Keep(s.task))
+		o.Outcome, o.output, o.err = work.Recover(ctx, keep)
 		known <- o
 	}()
 	var asked time.Time
@@ -110,18 +103,11 @@ func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, 
 		if asked.IsZero() {
 			if h, _ := i.confirm(ctx, s); h == holdCancelling || h == holdLost {
 				asked = time.Now()
-				i.signal(s, syscall.SIGTERM)
+				child.SignalKept(keep, syscall.SIGTERM)
 			}
 		} else if time.Since(asked) > child.DefaultGrace {
-			i.signal(s, syscall.SIGKILL)
+			child.SignalKept(keep, syscall.SIGKILL)
 		}
-	}
-}
-
-// signal reaches the group of a process that goes on without its runner; its supervisor ends what is left.
-func (i *Intake) signal(s *slot, which syscall.Signal) {
-	if s.record.Child > 1 {
-		_ = syscall.Kill(-s.record.Child, which) // it may just have ended
 	}
 }
 

@@ -41,9 +41,6 @@ type Record struct {
 	Begun   bool      `json:",omitempty"`
 	BegunAt time.Time `json:",omitzero"`
 
-	// Child is the process of work that outlives its runner, 0 when there is none.
-	Child int `json:",omitempty"`
-
 	// Outcome is what the log is still to be told, with the very id and expectation that it was or will be sent with.
 	Outcome *tasklog.Draft `json:",omitempty"`
 
