@@ -77,7 +77,8 @@ func Connect(cfg Config) (*Client, error) {
 	if c.nc, err = nats.Connect(cfg.URL, opts...); err != nil {
 		return nil, fmt.Errorf("connect to the broker at %s: %w (is it running? NATS_URL says where it is)", cfg.URL, err)
 	}
-	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(c.timeout), jetstream.WithPublishAsyncMaxPending(4096)); err != nil {
+	if c.js, err = jetstream.New(c.nc, jetstream.WithDefaultTimeout(c.timeout),
+		jetstream.WithPublishAsyncMaxPending(4096), jetstream.WithPublishAsyncTimeout(4*c.timeout)); err != nil {
 		c.nc.Close()
 		return nil, fmt.Errorf("connect to the broker: %w", err)
 	}

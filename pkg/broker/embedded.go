@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -103,7 +104,40 @@ func start(cfg ServerConfig) (*Server, error) {
 		}
 		return nil, fmt.Errorf("embedded broker in %s: %s", cfg.Dir, *fatal)
 	}
+	if err := srv.complete(cfg.Dir); err != nil {
+		s.Shutdown()
+		s.WaitForShutdown()
+		return nil, err
+	}
 	return srv, nil
+}
+
+// complete makes sure that the server has taken up every stream that its store holds. It passes over one that it
+// cannot read with a warning, and an empty one would be made in its place.
+func (s *Server) complete(dir string) error {
+	info, err := s.s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		return fmt.Errorf("embedded broker in %s: %w", dir, err)
+	}
+	known := map[string]bool{}
+	for _, account := range info.AccountDetails {
+		for _, stream := range account.Streams {
+			known[stream.Name] = true
+		}
+	}
+	folders, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*"))
+	if err != nil {
+		return fmt.Errorf("embedded broker in %s: %w", dir, err)
+	}
+	for _, folder := range folders {
+		name := filepath.Base(folder)
+		if known[name] || strings.HasPrefix(name, ".") { // a dot marks what was deleted
+			continue
+		}
+		return fmt.Errorf("broker store %s: stream %s cannot be read (%s): put a backup in its place, or move %s away to go on without what it holds",
+			dir, name, s.log.about(folder), folder)
+	}
+	return nil
 }
 
 // listenOn sets the address after it has made sure that it is a loopback one and free: the server itself would only
@@ -207,27 +241,49 @@ func lockStore(dir string) (*os.File, error) {
 		}
 		return nil, fmt.Errorf("lock broker store %s: %w", dir, err)
 	}
-	if err := errors.Join(f.Truncate(0), writePID(f)); err != nil {
+	pid := strconv.Itoa(os.Getpid()) + "\n"
+	_, err = f.WriteAt([]byte(pid), 0) // never empty: somebody may be reading who holds it
+	if err = errors.Join(err, f.Truncate(int64(len(pid)))); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock broker store %s: %w", dir, err), f.Close())
 	}
 	return f, nil
-}
-
-func writePID(f *os.File) error {
-	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return err
 }
 
 // A bridge takes the server's log lines into ours. Its notices are for debugging here.
 type bridge struct {
 	log   *slog.Logger
 	fatal atomic.Pointer[string]
+
+	mu       sync.Mutex
+	warnings []string // the first ones
+}
+
+// about is what the server has said of something in its store.
+func (b *bridge) about(path string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.warnings {
+		if strings.Contains(w, path) || strings.Contains(w, strconv.Quote(filepath.Base(path))) {
+			return strings.TrimSpace(w)
+		}
+	}
+	return "the broker does not say why"
+}
+
+// Warnf keeps the warnings of the start: they say why a stream is missing.
+func (b *bridge) Warnf(f string, v ...any) {
+	text := fmt.Sprintf(f, v...)
+	b.mu.Lock()
+	if len(b.warnings) < 100 {
+		b.warnings = append(b.warnings, text)
+	}
+	b.mu.Unlock()
+	b.log.Warn("broker", "message", text)
 }
 
 func (b *bridge) Noticef(f string, v ...any) { b.log.Debug("broker", "message", fmt.Sprintf(f, v...)) }
 func (b *bridge) Debugf(f string, v ...any)  { b.log.Debug("broker", "message", fmt.Sprintf(f, v...)) }
 func (b *bridge) Tracef(f string, v ...any)  { b.log.Debug("broker", "message", fmt.Sprintf(f, v...)) }
-func (b *bridge) Warnf(f string, v ...any)   { b.log.Warn("broker", "message", fmt.Sprintf(f, v...)) }
 func (b *bridge) Errorf(f string, v ...any)  { b.log.Error("broker", "message", fmt.Sprintf(f, v...)) }
 func (b *bridge) Fatalf(f string, v ...any) {
 	text := fmt.Sprintf(f, v...)

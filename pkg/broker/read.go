@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
@@ -48,158 +48,195 @@ func (c *Client) Task(ctx context.Context, id subject.TaskID) ([]tasklog.Entry, 
 	return entries, nil
 }
 
-// batch is how many messages one direct get asks for.
-const batch = 512
+// batch and batchBytes are how much one direct get asks for. Without the second the server sends up to its own limit
+// of pending bytes, far more than is good to hold here.
+const (
+	batch      = 512
+	batchBytes = 8 << 20
+)
 
 // Range yields what a stream holds now on a subject (wildcards allowed), from a sequence on. It ends where the
-// stream ended when it was asked last; an error is the last thing it yields.
+// stream ended when it was asked last; an error is the last thing it yields. Nothing is missing between two messages
+// that it yields.
 func (c *Client) Range(ctx context.Context, stream, filter string, from uint64) iter.Seq2[Msg, error] {
 	return func(yield func(Msg, error) bool) {
-		for {
-			next, more, err := c.get(ctx, stream, filter, from, yield)
-			if err != nil {
+		for more := true; more; {
+			var msgs []Msg
+			var err error
+			if msgs, more, err = c.get(ctx, stream, filter, from, batch); err != nil {
 				yield(Msg{}, err)
 				return
 			}
-			if !more {
-				return
+			for _, m := range msgs {
+				if !yield(m, nil) {
+					return
+				}
+				from = m.Seq + 1
 			}
-			from = next
 		}
 	}
 }
 
-// get does one batched direct get. more is false when there is nothing behind it or yield has had enough.
-func (c *Client) get(ctx context.Context, stream, filter string, from uint64, yield func(Msg, error) bool) (next uint64, more bool, err error) {
+// get does one batched direct get; more says that there is something behind it.
+func (c *Client) get(ctx context.Context, stream, filter string, from uint64, count int) (msgs []Msg, more bool, err error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	inbox := c.nc.NewRespInbox()
-	sub, err := c.nc.SubscribeSync(inbox)
+	// Not a synchronous subscription: that takes an empty message with a Status header for word from the server.
+	answers := make(chan *nats.Msg, count+1)
+	sub, err := c.nc.ChanSubscribe(inbox, answers)
 	if err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
 	defer func() { _ = sub.Unsubscribe() }() // the connection may be gone already
-	query, err := json.Marshal(map[string]any{"seq": max(from, 1), "batch": batch, "next_by_subj": filter})
+	from = max(from, 1)
+	query, err := json.Marshal(map[string]any{"seq": from, "batch": count, "max_bytes": batchBytes, "next_by_subj": filter})
 	if err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
 	if err := c.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, query); err != nil {
-		return 0, false, err
+		return nil, false, err
 	}
+	last := uint64(0)
 	for {
-		m, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return 0, false, fmt.Errorf("direct get from %s: %w", stream, err)
+		var m *nats.Msg
+		select {
+		case m = <-answers:
+		case <-ctx.Done():
+			return nil, false, fmt.Errorf("direct get from %s: %w", stream, context.Cause(ctx))
 		}
-		switch status := m.Header.Get("Status"); status {
-		case "":
-			msg, err := direct(m)
-			if err != nil {
-				return 0, false, err
-			}
-			next = msg.Seq + 1
-			if !yield(msg, nil) {
-				return 0, false, nil
-			}
-		case "404":
-			return 0, false, nil
-		case "204": // end of batch
-			pending, _ := strconv.ParseUint(m.Header.Get("Nats-Num-Pending"), 10, 64)
-			return next, pending > 0 && next > 0, nil
-		default:
-			return 0, false, fmt.Errorf("direct get from %s: %s %s", stream, status, m.Header.Get("Description"))
+		if len(m.Header) > 0 && number(m, "Nats-Last-Sequence") != last {
+			return nil, false, fmt.Errorf("direct get from %s: a message behind %d was lost on the way", stream, last)
 		}
+		msg, status, err := direct(m)
+		switch {
+		case err != nil:
+			return nil, false, fmt.Errorf("direct get from %s: %w", stream, err)
+		case len(m.Header) == 0: // the header that was put there by hand cannot be read; the place stands in it
+			if msg, _, err = c.leaderGet(ctx, stream, map[string]any{"seq": max(from, last+1), "next_by_subj": filter}); err != nil {
+				return nil, false, err
+			}
+		case status == "404":
+			return nil, false, nil
+		case status == "503":
+			return nil, false, fmt.Errorf("direct get from %s: %w", stream, nats.ErrNoResponders)
+		case status == "204": // end of batch
+			return msgs, last > 0 && number(m, "Nats-Num-Pending") > 0, nil
+		case status != "":
+			return nil, false, fmt.Errorf("direct get from %s: %s %s", stream, status, m.Header.Get("Description"))
+		}
+		last = msg.Seq
+		msgs = append(msgs, msg)
 	}
 }
 
-// direct reads the answer to a direct get.
-func direct(m *nats.Msg) (Msg, error) {
-	seq, err := strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64)
-	if err != nil {
-		return Msg{}, fmt.Errorf("direct get: sequence %q", m.Header.Get("Nats-Sequence"))
+// placed are the headers that the server adds to what it stores when it hands it out. It adds them behind those that
+// a writer has set himself, whatever their names.
+var placed = []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"}
+
+// lastOf is the value of a header that no writer of a message can have set.
+func lastOf(m *nats.Msg, name string) string {
+	if v := m.Header[name]; len(v) > 0 {
+		return v[len(v)-1]
 	}
-	at, err := time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
-	if err != nil {
-		return Msg{}, fmt.Errorf("direct get: %w", err)
-	}
-	return Msg{Subject: m.Header.Get("Nats-Subject"), Header: m.Header, Data: m.Data, Seq: seq, Time: at}, nil
+	return ""
 }
 
-// Last reads the last entry on a subject of the task log; found is false when there is none.
+func number(m *nats.Msg, name string) uint64 {
+	n, _ := strconv.ParseUint(lastOf(m, name), 10, 64) // 0 is what a missing one means
+	return n
+}
+
+// direct reads an answer to a direct get: a message, or a status of the server. A message may well have a header
+// called Status, for its writer chose its headers; but only a message stands on a subject.
+func direct(m *nats.Msg) (msg Msg, status string, err error) {
+	if lastOf(m, "Nats-Subject") == "" {
+		return Msg{}, m.Header.Get("Status"), nil
+	}
+	seq, err := strconv.ParseUint(lastOf(m, "Nats-Sequence"), 10, 64)
+	if err != nil {
+		return Msg{}, "", fmt.Errorf("sequence %q", lastOf(m, "Nats-Sequence"))
+	}
+	at, err := time.Parse(time.RFC3339Nano, lastOf(m, "Nats-Time-Stamp"))
+	if err != nil {
+		return Msg{}, "", err
+	}
+	header := maps.Clone(m.Header)
+	for _, name := range placed {
+		delete(header, name)
+	}
+	return Msg{Subject: lastOf(m, "Nats-Subject"), Header: header, Data: m.Data, Seq: seq, Time: at}, "", nil
+}
+
+// Last reads the last entry on a subject of the task log; found is false when there is none. In a cluster it asks the
+// leader: another server may answer with what was true long ago.
 func (c *Client) Last(ctx context.Context, subj string) (e tasklog.Entry, found bool, err error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+subject.TasksStream+"."+subj, nil)
-	if err != nil {
-		return e, false, fmt.Errorf("last entry on %s: %w", subj, err)
+	var msg Msg
+	if c.nc.ConnectedClusterName() == "" {
+		msg, found, err = c.lastDirect(ctx, subj)
+	} else {
+		msg, found, err = c.leaderGet(ctx, subject.TasksStream, map[string]any{"last_by_subj": subj})
 	}
-	switch status := m.Header.Get("Status"); status {
-	case "":
-	case "404":
-		return e, false, nil
-	default:
-		return e, false, fmt.Errorf("last entry on %s: %s %s", subj, status, m.Header.Get("Description"))
-	}
-	msg, err := direct(m)
-	if err != nil {
+	if err != nil || !found {
 		return e, false, err
 	}
 	return msg.Entry(), true, nil
 }
 
-// Tail yields a stream's messages from a sequence on, first what is there, then what comes, until ctx ends (which
-// yields nothing more). It survives lost connections without a gap or a repetition. An error means that the stream
-// cannot be read any more.
-func (c *Client) Tail(ctx context.Context, stream string, from uint64) iter.Seq2[Msg, error] {
-	return func(yield func(Msg, error) bool) {
-		next := max(from, 1)
-		for ctx.Err() == nil {
-			err := c.tail(ctx, stream, &next, yield)
-			switch {
-			case err == nil || ctx.Err() != nil:
-				return
-			case errors.Is(err, jetstream.ErrStreamNotFound):
-				yield(Msg{}, fmt.Errorf("tail %s: %w", stream, err))
-				return
-			}
-			c.log.Warn("stream is read anew", "stream", stream, "from", next, "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(retryEvery):
-			}
-		}
+func (c *Client) lastDirect(ctx context.Context, subj string) (msg Msg, found bool, err error) {
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.DIRECT.GET."+subject.TasksStream+"."+subj, nil)
+	if err != nil && !errors.Is(err, nats.ErrNoResponders) {
+		return msg, false, fmt.Errorf("last entry on %s: %w", subj, err)
 	}
+	if err != nil || len(m.Header) == 0 { // nobody there, or a message whose header says so, or one without any
+		return c.leaderGet(ctx, subject.TasksStream, map[string]any{"last_by_subj": subj})
+	}
+	msg, status, err := direct(m)
+	switch {
+	case err != nil:
+		return msg, false, fmt.Errorf("last entry on %s: %w", subj, err)
+	case status == "404":
+		return msg, false, nil
+	case status != "":
+		return msg, false, fmt.Errorf("last entry on %s: %s %s", subj, status, m.Header.Get("Description"))
+	}
+	return msg, true, nil
 }
 
-// tail reads through one ordered consumer until it fails; nil when yield has had enough.
-func (c *Client) tail(ctx context.Context, stream string, next *uint64, yield func(Msg, error) bool) error {
-	cons, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   *next,
-	})
+// leaderGet asks the stream's leader for one message; found is false when there is none. Slower than a direct get,
+// but it cannot be behind, and it tells the place of a message whose header nobody can read.
+func (c *Client) leaderGet(ctx context.Context, stream string, query map[string]any) (msg Msg, found bool, err error) {
+	data, err := json.Marshal(query)
 	if err != nil {
-		return err
+		return msg, false, err
 	}
-	it, err := cons.Messages()
+	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, data)
 	if err != nil {
-		return err
+		return msg, false, fmt.Errorf("get from %s: %w", stream, err)
 	}
-	defer it.Stop()
-	for {
-		m, err := it.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return err
-		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return err
-		}
-		if meta.Sequence.Stream < *next {
-			continue
-		}
-		*next = meta.Sequence.Stream + 1
-		if !yield(Msg{Subject: m.Subject(), Header: m.Headers(), Data: m.Data(), Seq: meta.Sequence.Stream, Time: meta.Timestamp}, nil) {
-			return nil
-		}
+	var r struct {
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+		Error *struct {
+			Code        int    `json:"code"`
+			Description string `json:"description"`
+		} `json:"error"`
 	}
+	switch err := json.Unmarshal(m.Data, &r); {
+	case err != nil:
+		return msg, false, fmt.Errorf("get from %s: %w", stream, err)
+	case r.Error != nil && r.Error.Code == 404:
+		return msg, false, nil
+	case r.Error != nil:
+		return msg, false, fmt.Errorf("get from %s: %w", stream, errors.New(r.Error.Description))
+	}
+	header, _ := nats.DecodeHeadersMsg(r.Message.Header) // nil when it cannot be read; whoever reads the message says so
+	return Msg{Subject: r.Message.Subject, Header: header, Data: r.Message.Data, Seq: r.Message.Seq, Time: r.Message.Time}, true, nil
 }

@@ -91,13 +91,13 @@ func Streams(l Limits, replicas int) []jetstream.StreamConfig {
 // Buckets is every key-value store as data.
 func Buckets(replicas int) []jetstream.KeyValueConfig {
 	var all []jetstream.KeyValueConfig
-	for name, text := range map[string]string{
-		AgentsBucket: "Registered agents and what they offer",
-		AccessBucket: "Who may do what",
-		StateBucket:  "Policy, breakers, the leader",
+	for _, b := range [][2]string{
+		{AgentsBucket, "Registered agents and what they offer"},
+		{AccessBucket, "Who may do what"},
+		{StateBucket, "Policy, breakers, the leader"},
 	} {
 		all = append(all, jetstream.KeyValueConfig{
-			Bucket: name, Description: text, History: 1, Replicas: replicas, LimitMarkerTTL: time.Minute,
+			Bucket: b[0], Description: b[1], History: 1, Replicas: replicas, LimitMarkerTTL: time.Minute,
 		})
 	}
 	return all
@@ -108,7 +108,9 @@ func Buckets(replicas int) []jetstream.KeyValueConfig {
 func (c *Client) Ensure(ctx context.Context, l Limits, replicas int) error {
 	for _, cfg := range Streams(l, max(replicas, 1)) {
 		if old, err := c.js.Stream(ctx, cfg.Name); err == nil {
-			cfg.MaxBytes = max(cfg.MaxBytes, old.CachedInfo().Config.MaxBytes)
+			if was := old.CachedInfo().Config.MaxBytes; was > cfg.MaxBytes || was <= 0 { // 0 and -1: no limit
+				cfg.MaxBytes = was
+			}
 		}
 		if _, err := c.js.CreateOrUpdateStream(ctx, cfg); err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, err)

@@ -3,6 +3,7 @@ package tasklog
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"chiffon/pkg/fault"
@@ -229,10 +230,8 @@ func when(ok bool, why string) string {
 }
 
 func oneOf(code fault.Code, codes ...fault.Code) string {
-	for _, c := range codes {
-		if c == code {
-			return ""
-		}
+	if slices.Contains(codes, code) {
+		return ""
 	}
 	return fmt.Sprintf("code %d does not belong here", code)
 }
