@@ -35,6 +35,9 @@ type Config struct {
 	// Keep is how long ended tasks are kept. Default 30 days.
 	Keep time.Duration
 
+	// Sweep is how often all open tasks are looked at. Default 5 s.
+	Sweep time.Duration
+
 	// LeaderQuiet is how long the leader may be unheard before another leads; it says five times as often that it
 	// does. Default 5 s.
 	LeaderQuiet time.Duration
@@ -54,6 +57,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Heartbeat, 5*time.Second)
 	def(&c.LostAfter, 24*time.Hour)
 	def(&c.Keep, 30*24*time.Hour)
+	def(&c.Sweep, 5*time.Second)
 	def(&c.LeaderQuiet, 5*time.Second)
 	return c
 }
@@ -88,10 +92,11 @@ func New(cfg Config, client *broker.Client, views *ledger.Ledger, agents *regist
 // Lease is how long a holder may go without confirming.
 func (d *Dispatcher) Lease() time.Duration { return d.cfg.Lease }
 
-// The reconciler's rhythm: all open tasks every sweepEvery, those that wait for a moment every lookEvery.
+// Beside Config.Sweep the reconciler looks every lookEvery at what waits for a moment. A pause of stopped in its own
+// ticks means that this process was stopped.
 const (
-	sweepEvery = 5 * time.Second
-	lookEvery  = 250 * time.Millisecond
+	lookEvery = 250 * time.Millisecond
+	stopped   = 5 * time.Second
 )
 
 // Run leads if nobody else does, and while it leads repairs what delivery cannot, until ctx ends.
@@ -115,7 +120,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 func (d *Dispatcher) reconcile(ctx context.Context) error {
 	changes := d.ledger.Changes(ctx)
-	look, sweep := time.NewTicker(lookEvery), time.NewTicker(sweepEvery)
+	look, sweep := time.NewTicker(lookEvery), time.NewTicker(d.cfg.Sweep)
 	defer look.Stop()
 	defer sweep.Stop()
 	last := time.Now()
@@ -136,9 +141,9 @@ func (d *Dispatcher) reconcile(ctx context.Context) error {
 		case <-sweep.C:
 			d.sweep(ctx, func(*ledger.Task) bool { return true })
 		}
-		// A gap in its own ticks means that this process was stopped: what it believes of others' silence is void.
+		// What a process that was stopped, or cut off, believes of others' silence is void.
 		now := time.Now()
-		if now.Sub(last) > sweepEvery+d.cfg.Heartbeat || !d.client.Connected() {
+		if now.Sub(last) > stopped || !d.client.Connected() {
 			d.restart(now)
 		}
 		last = now
@@ -248,7 +253,7 @@ func (d *Dispatcher) step(ctx context.Context, t ledger.Task, w *world) {
 
 // housekeep watches the log's room and removes tasks that ended long ago.
 func (d *Dispatcher) housekeep(ctx context.Context) error {
-	tick := time.NewTicker(sweepEvery)
+	tick := time.NewTicker(d.cfg.Sweep)
 	defer tick.Stop()
 	for {
 		if info, err := d.client.StreamInfo(ctx, subject.TasksStream); err == nil {

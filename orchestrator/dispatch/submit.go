@@ -57,17 +57,15 @@ func (d *Dispatcher) Submit(ctx context.Context, o Order) (id subject.TaskID, cr
 	if hold != nil {
 		kind, x.Hold = tasklog.Held, hold
 	}
-	draft, err := tasklog.Write(kind, id, subject.Request(id, m.ToAgent, target, subject.Priority(x.Priority)), m)
-	if err != nil {
-		return id, false, err
-	}
-	if flt := d.fits(draft); flt != nil {
-		return id, false, flt
-	}
 	if err := d.ready(ctx, m.ToAgent, target); err != nil {
 		return id, false, err
 	}
-	seq, created, err := d.record(ctx, draft, x.Digest)
+	seq, created, err := d.record(ctx, id, x.Digest, func() (tasklog.Draft, error) {
+		// The submitter's own message_id is not the entry's: repeated with it, an order would pass for stored,
+		// whatever it says now.
+		m.MessageID = message.NewUUID()
+		return tasklog.Write(kind, id, subject.Request(id, m.ToAgent, target, subject.Priority(x.Priority)), m)
+	})
 	if err != nil {
 		return id, false, err
 	}
@@ -102,12 +100,19 @@ func (d *Dispatcher) ready(ctx context.Context, t subject.AgentType, target stri
 	return err
 }
 
-// record appends the first entry of a task, or finds that it is there.
-func (d *Dispatcher) record(ctx context.Context, draft tasklog.Draft, want string) (seq uint64, created bool, err error) {
+// record appends the first entry of a task, or finds that it is there. Each try is written anew.
+func (d *Dispatcher) record(ctx context.Context, id subject.TaskID, want string, write func() (tasklog.Draft, error)) (seq uint64, created bool, err error) {
 	if d.full.Load() {
 		return 0, false, ErrFull
 	}
 	for tail := uint64(0); ; {
+		draft, err := write()
+		if err != nil {
+			return 0, false, err
+		}
+		if flt := d.fits(draft); flt != nil {
+			return 0, false, flt
+		}
 		seq, err := d.client.Append(ctx, draft.At(tail, 0, 0))
 		switch {
 		case err == nil:
@@ -117,7 +122,7 @@ func (d *Dispatcher) record(ctx context.Context, draft tasklog.Draft, want strin
 		case !errors.Is(err, broker.ErrRefused):
 			return 0, false, err
 		}
-		log, err := d.client.Task(ctx, draft.Task)
+		log, err := d.client.Task(ctx, id)
 		if err != nil {
 			return 0, false, err
 		}

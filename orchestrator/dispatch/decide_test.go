@@ -1,0 +1,289 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"chiffon/orchestrator/ledger"
+	"chiffon/orchestrator/registry"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+const (
+	lease = 30 * time.Second
+	grace = 5 * time.Second
+	task  = subject.TaskID("8d4cbb3a-3f55-4f1b-9a9e-2a3a4a5a6a7a")
+)
+
+// noon is when the worlds of the table are; every process in it has run for a day.
+var noon = time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return noon.Add(-d) }
+
+// somebody is a live agent of type infra with one slot that does "survey".
+func somebody(id subject.AgentID, more ...func(*registry.Agent)) registry.Agent {
+	a := registry.Agent{Heartbeat: message.Heartbeat{
+		AgentID: id, AgentType: "infra", Boot: 7, Slots: 1, State: message.StateReady,
+		WorkTypes: []message.Offer{{Name: "survey", Attempts: 4}},
+	}, Heard: ago(time.Second), Live: true}
+	for _, m := range more {
+		m(&a)
+	}
+	return a
+}
+
+func silent(a *registry.Agent)    { a.Live, a.Heard = false, ago(time.Hour) }
+func unheard(a *registry.Agent)   { a.Live, a.Heard = false, time.Time{} }
+func draining(a *registry.Agent)  { a.State = message.StateDraining }
+func unable(a *registry.Agent)    { a.WorkTypes = []message.Offer{{Name: "other"}} }
+func reborn(a *registry.Agent)    { a.Boot = 9 }
+func ofDesktop(a *registry.Agent) { a.AgentType = "desktop" }
+func busy(a *registry.Agent)      { a.Running = []message.Running{{TaskID: "another", Attempt: 1, Boot: 7}} }
+func holding(a *registry.Agent) {
+	a.Running = []message.Running{{TaskID: task, Attempt: 1, Boot: 7}}
+}
+func roomy(a *registry.Agent) { a.Slots = 3 }
+func inAttic(a *registry.Agent) {
+	a.Labels, a.Capabilities = map[string]string{"site": "attic"}, []string{"gpu"}
+}
+
+// What a task of the table is, to begin with.
+func held(t *ledger.Task) {
+	t.State.Phase, t.State.Target, t.State.Hold = tasklog.PhaseHeld, subject.Held, &message.Hold{Reason: placement}
+}
+func queued(t *ledger.Task) { t.State.Phase, t.State.Target = tasklog.PhaseQueued, subject.Any }
+func running(t *ledger.Task) {
+	t.State.Phase, t.State.Target = tasklog.PhaseRunning, subject.Any
+	t.State.Attempt, t.State.Allowed, t.State.Holder, t.State.Boot = 1, 4, "a", 7
+	t.StartedAt, t.FirstStart, t.Begun = ago(time.Minute), ago(time.Minute), ago(time.Minute)
+}
+func failed(t *ledger.Task) {
+	running(t)
+	t.State.Phase, t.State.Code, t.State.RetryAt = tasklog.PhaseFailed, fault.AgentUnavailable, ago(0)
+}
+func cancelling(t *ledger.Task) {
+	running(t)
+	t.State.Phase, t.State.Cancel = tasklog.PhaseCancelling, &message.Cancel{By: "admin"}
+}
+
+// And what is special about it.
+func once(t *ledger.Task)       { t.State.Allowed = 1 }
+func last(t *ledger.Task)       { t.State.Attempt = 4 }
+func isSilent(t *ledger.Task)   { t.State.Silent = true }
+func asksForA(t *ledger.Task)   { t.Agent = "a" }
+func placedOnA(t *ledger.Task)  { t.State.Target = "a" }
+func expired(t *ledger.Task)    { t.Expires = ago(time.Second) }
+func forced(t *ledger.Task)     { t.State.Cancel.Force = true }
+func byDeadline(t *ledger.Task) { t.State.Cancel.Deadline, t.State.Cancel.Reason = true, "over" }
+func onAttic(t *ledger.Task)    { t.On, t.Needs = map[string]string{"site": "attic"}, []string{"gpu"} }
+func briefly(t *ledger.Task)    { t.MaxDuration = 10 * time.Second }
+func since(d time.Duration) func(*ledger.Task) {
+	return func(t *ledger.Task) { t.Seen = ago(d) }
+}
+
+type situation struct {
+	task      []func(*ledger.Task)
+	agents    []registry.Agent
+	listed    time.Duration // ago; 0 is never
+	delivered uint64
+	acked     uint64
+	requeued  int
+	started   time.Duration // how long the process's timers run; 0 is a day
+	taken     map[string]int
+	want      string // "" is nothing
+}
+
+// String shows an action as the table has it.
+func (a action) String() string {
+	s := string(a.kind)
+	if a.target != "" {
+		s += " " + a.target
+	}
+	if a.fault != nil {
+		s += fmt.Sprintf(" %d", a.fault.Code)
+	}
+	if a.silent {
+		s += " silent"
+	}
+	if a.gone {
+		s += " gone"
+	}
+	if a.cancel != nil && a.cancel.Deadline {
+		s += " deadline"
+	}
+	return s
+}
+
+var situations = map[string]situation{
+	// Placement.
+	"held, and nobody is there":                   {task: do(held)},
+	"held, and one who can is free":               {task: do(held), agents: all(somebody("a")), want: "queued a"},
+	"held, and the one who can has no slot left":  {task: do(held), agents: all(somebody("a")), taken: map[string]int{"a": 1}},
+	"held, and the freest gets it":                {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), want: "queued b"},
+	"held, and who is busy by the log is not it":  {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), taken: map[string]int{"b": 3}, want: "queued a"},
+	"held, and who can is silent":                 {task: do(held), agents: all(somebody("a", silent))},
+	"held, and who can drains":                    {task: do(held), agents: all(somebody("a", draining))},
+	"held, and who is there cannot":               {task: do(held), agents: all(somebody("a", unable))},
+	"held, and who can is of another type":        {task: do(held), agents: all(somebody("a", ofDesktop))},
+	"held for an agent, and another is free":      {task: do(held, asksForA), agents: all(somebody("b"))},
+	"held for labels that nobody has":             {task: do(held, onAttic), agents: all(somebody("a"))},
+	"held for labels that one has":                {task: do(held, onAttic), agents: all(somebody("a", roomy), somebody("b", inAttic)), want: "queued b"},
+	"held for other reasons than a place":         {task: do(held, func(t *ledger.Task) { t.State.Hold.Reason = "approval" }), agents: all(somebody("a"))},
+	"held, and its time in the queue is over":     {task: do(held, expired), agents: all(somebody("a")), want: "error 5001"},
+	"for any, and one of the type does not offer": {task: do(queued), agents: all(somebody("a"), somebody("b", unable)), want: "held held"},
+	"for any, and a silent one does not offer":    {task: do(queued), agents: all(somebody("a"), somebody("b", unable, silent))},
+	"placed on one who has not started it yet":    {task: do(queued, placedOnA, since(lease)), agents: all(somebody("a"))},
+	"placed on one who does not start it":         {task: do(queued, placedOnA, since(lease+1)), agents: all(somebody("a")), want: "held held"},
+	"asked of one who does not start it":          {task: do(queued, placedOnA, asksForA, since(time.Hour)), agents: all(somebody("a", silent))},
+
+	// 5.4.1: queued.
+	"queued a moment ago":                            {task: do(queued, since(grace)), acked: 5},
+	"queued, acknowledged and not started":           {task: do(queued, since(grace+1)), acked: 5, delivered: 5, want: "queued any"},
+	"queued, not acknowledged":                       {task: do(queued, since(time.Hour)), acked: 4, delivered: 4, agents: all(somebody("a"))},
+	"queued, delivered, silent for two leases":       {task: do(queued, since(2*lease+1)), delivered: 5, agents: all(somebody("a")), want: "queued any"},
+	"queued, delivered, silent for less":             {task: do(queued, since(2*lease)), delivered: 5, agents: all(somebody("a"))},
+	"queued, delivered, silent, nobody is free":      {task: do(queued, since(time.Hour)), delivered: 5, agents: all(somebody("a", busy))},
+	"queued anew once: twice the patience":           {task: do(queued, since(4*lease)), delivered: 5, requeued: 1, agents: all(somebody("a"))},
+	"queued anew often: ten minutes at most":         {task: do(queued, since(10*time.Minute+1)), delivered: 5, requeued: 60, agents: all(somebody("a")), want: "queued any"},
+	"queued, and this process was stopped meanwhile": {task: do(queued, since(time.Hour)), acked: 5, started: time.Second},
+	"queued, and its time in the queue is over":      {task: do(queued, expired), agents: all(somebody("a")), want: "error 5001"},
+	"queued for one, acknowledged and not started":   {task: do(queued, placedOnA, asksForA, since(grace+1)), acked: 5, want: "queued a"},
+
+	// 5.4.2–4: running.
+	"running, and its runner says so":                 {task: do(running, since(time.Hour)), agents: all(somebody("a", holding)), listed: time.Second},
+	"running, a later life lists it":                  {task: do(running), agents: all(somebody("a", reborn, holding))},
+	"running, a later life does not":                  {task: do(running), agents: all(somebody("a", reborn)), want: "attempt_failed 5002 gone"},
+	"running the last attempt, a later life does not": {task: do(running, last), agents: all(somebody("a", reborn)), want: "error 5002 gone"},
+	"running once, a later life does not list it":     {task: do(running, once), agents: all(somebody("a", reborn)), want: "error 5002 gone"},
+	"running, a later life was only stored":           {task: do(running, since(time.Second)), agents: all(somebody("a", reborn, unheard))},
+	"running, a heartbeat does not list it":           {task: do(running, since(time.Second)), agents: all(somebody("a"))},
+	"running, silent for lease and two beats":         {task: do(running, since(time.Hour)), listed: lease + 10*time.Second + 1, want: "attempt_failed 5001 silent"},
+	"running, silent for less":                        {task: do(running, since(time.Hour)), listed: lease + 10*time.Second},
+	"running, silent since it was seen":               {task: do(running, since(lease))},
+	"running, silent since this process was stopped":  {task: do(running, since(time.Hour)), started: lease},
+	"running once, silent for hours":                  {task: do(running, once, since(10*time.Hour)), listed: 9 * time.Hour},
+
+	// 5.5: deadlines.
+	"running past its time":                        {task: do(running, briefly, since(time.Minute)), agents: all(somebody("a", holding)), listed: 1, want: "cancel_requested deadline"},
+	"running past its time, by less than a lease":  {task: do(running, briefly, since(39*time.Second), func(t *ledger.Task) { t.Begun = ago(39 * time.Second) }), listed: 1},
+	"running past its time, just begun again":      {task: do(running, briefly, since(time.Second)), listed: 1},
+	"running once, lost for a day":                 {task: do(running, once, since(48*time.Hour)), started: 72 * time.Hour, listed: 25 * time.Hour, want: "cancel_requested deadline"},
+	"running once within its time, lost for a day": {task: do(running, once, since(48*time.Hour), func(t *ledger.Task) { t.MaxDuration = 1000 * time.Hour }), started: 72 * time.Hour, listed: 25 * time.Hour},
+
+	// 5.3: failed.
+	"failed, its delay is over":                   {task: do(failed), agents: all(somebody("a")), want: "queued any"},
+	"failed, its delay is not over":               {task: do(failed, func(t *ledger.Task) { t.State.RetryAt = noon.Add(1) })},
+	"failed, silent, not settled":                 {task: do(failed, isSilent, since(lease+grace-1))},
+	"failed, silent, settled":                     {task: do(failed, isSilent, since(lease+grace)), want: "queued any"},
+	"failed, silent, settled for another process": {task: do(failed, isSilent, since(time.Hour)), started: lease},
+	"failed, no attempt is left":                  {task: do(failed, last), want: "error 5002"},
+	"failed for want of time, none is left":       {task: do(failed, last, func(t *ledger.Task) { t.State.Code = fault.Timeout }), want: "error 5001"},
+	"failed the last time, silent, unsettled":     {task: do(failed, last, isSilent, since(lease))},
+	"failed, poison":                              {task: do(failed, func(t *ledger.Task) { t.State.Deaths = tasklog.Poison }), want: "error 5002"},
+	"failed, was asked of one":                    {task: do(failed, asksForA), want: "queued a"},
+	"failed, not all offer it any more":           {task: do(failed), agents: all(somebody("a"), somebody("b", unable)), want: "queued a"},
+	"failed, past its time in the queue":          {task: do(failed, expired), want: "queued any"},
+
+	// Cancelling.
+	"cancelling, its runner is at it":            {task: do(cancelling, since(time.Second)), agents: all(somebody("a", holding))},
+	"cancelling, settled":                        {task: do(cancelling, since(lease+grace)), want: "cancelled"},
+	"cancelling by deadline, settled":            {task: do(cancelling, byDeadline, since(lease+grace)), want: "error 5001"},
+	"cancelling, gone":                           {task: do(cancelling, once), agents: all(somebody("a", reborn)), want: "cancelled"},
+	"cancelling by deadline, gone":               {task: do(cancelling, once, byDeadline), agents: all(somebody("a", reborn)), want: "error 5001"},
+	"cancelling once, settled":                   {task: do(cancelling, once, since(time.Hour)), listed: time.Second},
+	"cancelling once by deadline, settled":       {task: do(cancelling, once, byDeadline, since(lease+grace)), want: "error 5001"},
+	"cancelling once by deadline, not settled":   {task: do(cancelling, once, byDeadline, since(lease))},
+	"cancelling once by force, settled":          {task: do(cancelling, once, forced, since(lease+grace)), want: "error 5001"},
+	"cancelling once, settled, its time is over": {task: do(cancelling, once, briefly, since(lease+grace)), want: "error 5001"},
+	"cancelling once, settled, lost for a day":   {task: do(cancelling, once, since(48*time.Hour)), started: 72 * time.Hour, listed: 25 * time.Hour, want: "error 5001"},
+
+	// Neither queue nor holder.
+	"nothing but void entries":   {},
+	"a request that is at fault": {task: do(func(t *ledger.Task) { t.State.Stray = fault.Invalid("type", "is missing") }), want: "error 5003"},
+	"it has ended":               {task: do(running, func(t *ledger.Task) { t.State.Phase, t.State.End = tasklog.PhaseEnded, tasklog.Succeeded }), agents: all(somebody("a", reborn))},
+}
+
+func do(steps ...func(*ledger.Task)) []func(*ledger.Task) { return steps }
+func all(agents ...registry.Agent) []registry.Agent       { return agents }
+
+func (s situation) make() (ledger.Task, *world) {
+	t := ledger.Task{ID: task, Type: "infra", WorkType: "survey", SubmittedAt: ago(time.Hour), Seen: noon}
+	t.State.RequestSeq, t.State.Priority = 5, subject.Normal
+	for _, step := range s.task {
+		step(&t)
+	}
+	if s.started == 0 {
+		s.started = 24 * time.Hour
+	}
+	taken := s.taken
+	if taken == nil {
+		taken = map[string]int{}
+	}
+	return t, &world{
+		now: noon, since: ago(s.started), lease: lease, grace: grace, silence: lease + 10*time.Second, lostAfter: 24 * time.Hour,
+		agents: s.agents, coming: map[string]int{}, busy: func() map[string]int { return taken },
+		listed: func(subject.TaskID, int, uint64) time.Time {
+			if s.listed == 0 {
+				return time.Time{}
+			}
+			return ago(s.listed)
+		},
+		consumer: func(string) (uint64, uint64) { return s.delivered, s.acked },
+		requeued: func(subject.TaskID) int { return s.requeued },
+	}
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	for name, s := range situations {
+		task, w := s.make()
+		a, ok := decide(task, w)
+		if got := a.String(); got != s.want || ok != (s.want != "") {
+			t.Errorf("%s: decide = %q, %v, want %q", name, got, ok, s.want)
+		}
+	}
+}
+
+// What decide wants of a task is what the log takes from an orchestrator, and every fault of it says what its code
+// promises.
+func TestDecisionsAreAllowed(t *testing.T) {
+	t.Parallel()
+	for name, s := range situations {
+		task, w := s.make()
+		a, ok := decide(task, w)
+		if !ok {
+			continue
+		}
+		e := tasklog.Entry{Kind: a.kind, Attempt: task.State.Attempt, Subject: subject.Parsed{Writer: subject.Orchestrator}}
+		e.Message.Custom.Chiffon = &message.Extension{Silent: a.silent, Gone: a.gone, Cancel: a.cancel}
+		if a.fault != nil {
+			e.Message.Failure = new(message.FailureOf(a.fault))
+			for _, f := range a.fault.Code.Context() {
+				if _, ok := a.fault.Context[f.Name]; !ok {
+					t.Errorf("%s: fault %d has no %s", name, a.fault.Code, f.Name)
+				}
+			}
+		}
+		if err := tasklog.Judge(task.State, e); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// One sweep does not promise a slot twice.
+func TestPlacesOnlyWhatFits(t *testing.T) {
+	t.Parallel()
+	one, w := situation{task: do(held), agents: all(somebody("a"))}.make()
+	first, ok := decide(one, w)
+	if !ok {
+		t.Fatal("decide places nothing on a free agent")
+	}
+	w.took(one, first)
+	if second, ok := decide(one, w); ok {
+		t.Errorf("decide = %v, want nothing: the slot is promised", second)
+	}
+}
