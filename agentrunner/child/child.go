@@ -79,8 +79,8 @@ type Process struct {
 }
 
 // Start runs a command under a supervisor. A program that is missing or cannot be executed is no error: its Outcome
-// tells. An error means that not even the supervisor could be started, or that ctx ended before it had answered; ctx
-// plays no part later on, see Stop. The caller must read Output to its end and call Wait.
+// tells. An error means that not even the supervisor could be started, or that ctx ended before it had answered: then
+// nothing runs. ctx plays no part later on, see Stop. The caller must read Output to its end and call Wait.
 func Start(ctx context.Context, c Command) (*Process, error) {
 	if c.Signal == 0 {
 		c.Signal = syscall.SIGTERM
@@ -119,8 +119,10 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	case <-started:
 		return p, nil
 	case <-ctx.Done():
-		p.hangUp() // without its caller the supervisor ends what it may have started
-		l.outputR.Close()
+		// The program may have begun already, and one with Survive would go on without us.
+		p.Stop(syscall.SIGKILL, time.Millisecond)
+		io.Copy(io.Discard, p.Output()) // a full pipe would keep it from ending
+		<-p.done
 		return nil, fmt.Errorf("start %s: %w", c.Path, context.Cause(ctx))
 	}
 }

@@ -413,3 +413,29 @@ func TestNothingIsKeptBySupervisorKilled(t *testing.T) {
 		t.Errorf("Kept: %v, want ErrNotKept", err)
 	}
 }
+
+// What is stopped while it starts does not go on, also not when it would outlive its caller.
+func TestStoppedWhileItStarts(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		c := shell("echo $$ > pid; echo here; exec sleep 4321")
+		c.Dir, c.Survive = t.TempDir(), true
+		p, err := Start(ctx, c)
+		if err == nil { // it was faster
+			p.Stop(syscall.SIGKILL, time.Millisecond)
+			io.Copy(io.Discard, p.Output())
+			p.Wait()
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(c.Dir, "pid"))
+		if err != nil || len(text) == 0 {
+			continue // it had not begun
+		}
+		line, err := os.ReadFile("/proc/" + strings.TrimSpace(string(text)) + "/cmdline")
+		if err == nil && strings.Contains(string(line), "4321") {
+			t.Fatalf("process %s goes on", text)
+		}
+	}
+}
