@@ -76,13 +76,16 @@ func Open(dir string) (*Spool, error) {
 	}
 	s := &Spool{dir: dir, lock: lock}
 	if err := s.begin(); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
 // Close lets another process have the directory.
-func (s *Spool) Close() error { return s.lock.Close() }
+func (s *Spool) Close() error {
+	// Closing alone would leave the lock with a process that is just being forked, until it has become another program.
+	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
+}
 
 // Put writes a record in place of the task's earlier one; it is on disk when Put returns.
 func (s *Spool) Put(r Record) error {
