@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -274,4 +275,43 @@ func (p *proxy) carry(client net.Conn) {
 	}
 	_, _ = client.Close(), server.Close() // likewise
 	wg.Wait()
+}
+
+// lines collects what is logged.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+	news chan struct{}
+}
+
+func newLines() *lines { return &lines{news: make(chan struct{}, 1)} }
+
+func (l *lines) log() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case l.news <- struct{}{}:
+	default: // somebody is told already
+	}
+	return l.text.Write(p)
+}
+
+// wait returns when a line has the words.
+func (l *lines) wait(t *testing.T, words string) {
+	t.Helper()
+	for {
+		l.mu.Lock()
+		found := strings.Contains(l.text.String(), words)
+		l.mu.Unlock()
+		if found {
+			return
+		}
+		select {
+		case <-l.news:
+		case <-t.Context().Done():
+			t.Fatalf("%q is never logged", words)
+		}
+	}
 }

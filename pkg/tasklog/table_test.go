@@ -285,40 +285,28 @@ func TestTableOfTheDocument(t *testing.T) {
 			t.Errorf("docs/tasklog.md, section 3: %q is not both used and explained", word)
 		}
 	}
-	tried := 0
-	for name, s := range situations() {
+	var tries []try
+	for _, w := range wants() {
+		for who, by := range writers() {
+			if w.kind.IsRequest() && by.id != subject.Orchestrator {
+				continue // it stands on a request subject, whose writer is the orchestrator by definition
+			}
+			e := stored(w.draft(t, by, 0, 0), stride)
+			if e.Err != nil {
+				t.Fatalf("%s by %s cannot be read: %v", w.kind, who, e.Err)
+			}
+			tries = append(tries, try{w, who, by, e})
+		}
+	}
+	all := situations()
+	for name, s := range all {
 		var l log
 		s.history(t, &l)
 		if got := l.state.Phase.String(); got != s.phase {
 			t.Fatalf("%s: the log leads to %s, want %s", name, got, s.phase)
 		}
-		for _, w := range wants() {
-			for who, by := range writers() {
-				if w.kind.IsRequest() && by.id != subject.Orchestrator {
-					continue // it stands on a request subject, whose writer is the orchestrator by definition
-				}
-				tried++
-				rule := expected(t, table, s, w, by)
-				e := stored(w.draft(t, by, s.n, l.state.TailSeq), l.state.TailSeq+stride)
-				if e.Err != nil {
-					t.Fatalf("%s by %s cannot be read: %v", w.kind, who, e.Err)
-				}
-				err := Judge(l.state, e)
-				next, void := l.state.Next(e)
-				switch {
-				case (err == nil) != (rule != nil):
-					t.Errorf("%s: %+v by %s: Judge says %v, the document's row is %+v", name, w, who, err, rule)
-				case (err == nil) != (void == nil):
-					t.Errorf("%s: %+v by %s: Judge says %v, Next %v", name, w, who, err, void)
-				case rule != nil:
-					rule.used = true
-					if got := next.Phase.String(); got != rule.then || rule.then == "ended" && next.End != w.kind {
-						t.Errorf("%s: %+v by %s leads to %s %s, the document says %s", name, w, who, got, next.End, rule.row)
-					}
-				default:
-					same(t, l.state, next, e)
-				}
-			}
+		for _, c := range tries {
+			compare(t, table, name, s, l.state, c)
 		}
 	}
 	for _, r := range table {
@@ -326,8 +314,39 @@ func TestTableOfTheDocument(t *testing.T) {
 			t.Errorf("no state, entry and writer make use of the row %s", r.row)
 		}
 	}
-	if tried < 10_000 {
-		t.Errorf("only %d combinations were tried", tried)
+	if n := len(all) * len(tries); n < 20_000 {
+		t.Errorf("only %d combinations were tried", n)
+	}
+}
+
+// A try is an entry that somebody wants, as it would be stored.
+type try struct {
+	want want
+	who  string
+	by   writer
+	e    Entry
+}
+
+// compare holds one try in one situation against the document.
+func compare(t *testing.T, table []*rule, name string, s situation, state State, c try) {
+	t.Helper()
+	w, who, e := c.want, c.who, c.e
+	e.Attempt, e.Expect, e.Seq = max(s.n+c.by.attempt, 0), state.TailSeq, state.TailSeq+stride
+	rule := expected(t, table, s, w, c.by)
+	err := Judge(state, e)
+	next, void := state.Next(e)
+	switch {
+	case (err == nil) != (rule != nil):
+		t.Errorf("%s: %+v by %s: Judge says %v, the document's row is %+v", name, w, who, err, rule)
+	case (err == nil) != (void == nil):
+		t.Errorf("%s: %+v by %s: Judge says %v, Next %v", name, w, who, err, void)
+	case rule != nil:
+		rule.used = true
+		if got := next.Phase.String(); got != rule.then || rule.then == "ended" && next.End != w.kind {
+			t.Errorf("%s: %+v by %s leads to %s %s, the document says %s", name, w, who, got, next.End, rule.row)
+		}
+	default:
+		same(t, state, next, e)
 	}
 }
 
