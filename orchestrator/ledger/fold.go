@@ -100,15 +100,13 @@ func (l *Ledger) enter(e tasklog.Entry) {
 	}
 	known := t.known()
 	t.apply(e, time.Now())
-	switch {
-	case !t.known():
-		return
-	case !known:
+	if !known && t.known() {
 		l.order = append(l.order, t)
 	}
-	if t.Ended() {
+	switch {
+	case t.Ended():
 		delete(l.open, id)
-	} else {
+	case t.known():
 		l.open[id] = t
 	}
 	l.tell(id)
