@@ -42,7 +42,7 @@ var errGap = errors.New("a message is missing")
 // had enough. Not an ordered consumer of the library: that one takes an empty message with a Status header for word
 // from the server, and asks for it again for ever. Here the next try steps over it by direct get.
 func (c *Client) follow(ctx context.Context, stream string, next *uint64, yield func(Msg, error) bool) error {
-	if _, err := c.js.Stream(ctx, stream); err != nil {
+	if _, err := c.StreamInfo(ctx, stream); err != nil {
 		return err
 	}
 	for m, err := range c.Range(ctx, stream, ">", *next) {
@@ -54,14 +54,7 @@ func (c *Client) follow(ctx context.Context, stream string, next *uint64, yield 
 			return nil
 		}
 	}
-	cons, err := c.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		AckPolicy:         jetstream.AckNonePolicy,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       *next,
-		MemoryStorage:     true,
-		Replicas:          1,
-		InactiveThreshold: time.Minute,
-	})
+	cons, err := c.following(ctx, stream, *next)
 	if err != nil {
 		return err
 	}
@@ -87,4 +80,18 @@ func (c *Client) follow(ctx context.Context, stream string, next *uint64, yield 
 			return nil
 		}
 	}
+}
+
+// following makes a consumer that hands out a stream from a sequence on, to one reader, once. It goes by itself.
+func (c *Client) following(ctx context.Context, stream string, from uint64) (jetstream.Consumer, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	return c.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
+		AckPolicy:         jetstream.AckNonePolicy,
+		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:       from,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute,
+	})
 }
