@@ -89,7 +89,7 @@ func (a *API) OpenAPI() []byte {
 func operation(method, path, id, summary string, more ...func(*huma.Operation)) huma.Operation {
 	op := huma.Operation{
 		Method: method, Path: path, OperationID: id, Summary: summary, MaxBodyBytes: maxBody,
-		Security: []map[string][]string{{"token": {}}},
+		Security: []map[string][]string{{"token": {}}}, Errors: []int{http.StatusUnauthorized},
 	}
 	for _, m := range more {
 		m(&op)
@@ -97,10 +97,10 @@ func operation(method, path, id, summary string, more ...func(*huma.Operation)) 
 	return op
 }
 
-func open(op *huma.Operation) { op.Security = nil }
+func open(op *huma.Operation) { op.Security, op.Errors = nil, nil }
 
 func answers(codes ...int) func(*huma.Operation) {
-	return func(op *huma.Operation) { op.Errors = codes }
+	return func(op *huma.Operation) { op.Errors = append(op.Errors, codes...) }
 }
 
 func described(text string) func(*huma.Operation) {

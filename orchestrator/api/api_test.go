@@ -562,6 +562,13 @@ func TestOpenAPIIsSound(t *testing.T) {
 	if at("#/components/securitySchemes/token") == nil {
 		t.Error("no security scheme")
 	}
+	if at("#/components/schemas/NewTask/properties/agent_type") == nil {
+		t.Error("no NewTask")
+	}
+	body, err := json.Marshal(at("#/paths").(map[string]any)["/v1/tasks"].(map[string]any)["post"].(map[string]any)["requestBody"])
+	if err != nil || !bytes.Contains(body, []byte(`"#/components/schemas/NewTask"`)) || !bytes.Contains(body, []byte("work_request")) {
+		t.Errorf("the body of a submission is %s, %v, want a NewTask or an envelope", body, err)
+	}
 	seen := map[string]bool{}
 	for path, item := range doc["paths"].(map[string]any) {
 		for method, op := range item.(map[string]any) {

@@ -42,21 +42,25 @@ type submitInput struct {
 	RawBody        []byte `contentType:"application/json"`
 }
 
-// submission is the operation whose body is one of two: a NewTask, or a whole work_request envelope.
+// submission is an operation whose body is judged here: it is one of two.
 func (a *API) submission() huma.Operation {
-	r := a.huma.OpenAPI().Components.Schemas
-	op := operation(http.MethodPost, "/v1/tasks", "submit-task", "Submit work", answers(401, 409, 422, 503),
+	op := operation(http.MethodPost, "/v1/tasks", "submit-task", "Submit work", answers(400, 413, 415, 422, 503),
 		described("The body is a NewTask or a whole work_request envelope of the protocol. 202: accepted, it can be read at once. 200: this request_id was accepted before, here is its task. 422: it was, with other content; or a field is wrong."))
 	op.DefaultStatus = http.StatusAccepted
 	op.SkipValidateBody = true
-	op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{
+	return op
+}
+
+// eitherBody is what the document says of that body: a NewTask, or a whole work_request envelope.
+func (a *API) eitherBody() *huma.RequestBody {
+	r := a.huma.OpenAPI().Components.Schemas
+	return &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{
 		AnyOf: []*huma.Schema{r.Schema(reflect.TypeFor[NewTask](), true, "NewTask"), {
 			Type: "object", Description: "A work_request envelope of the protocol (docs/protocol.md)", AdditionalProperties: true,
 			Required:   []string{"protocol_version", "message_id", "from_agent", "to_agent", "timestamp", "trace_id", "request_id", "type", "payload"},
 			Properties: map[string]*huma.Schema{"type": {Type: "string", Enum: []any{"work_request"}}},
 		}},
 	}}}}
-	return op
 }
 
 func (a *API) submit(ctx context.Context, in *submitInput) (*taskAnswer, error) {

@@ -30,11 +30,22 @@ type TaskPath struct {
 
 func (a *API) tasks() {
 	huma.Register(a.huma, a.submission(), a.submit)
+	post := a.huma.OpenAPI().Paths["/v1/tasks"].Post
+	post.RequestBody = a.eitherBody() // huma knows only that it is read raw
+	also200(post, "Accepted before: here is its task")
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tasks", "list-tasks", "List tasks, newest first", answers(422, 503)), a.list)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tasks/{id}", "get-task", "One task as it is now", answers(404, 409, 503)), a.task)
 	huma.Register(a.huma, operation(http.MethodPost, "/v1/tasks/{id}/cancel", "cancel-task", "Stop a task", answers(404, 409, 422, 503),
 		described("Work that has not begun never begins. Work that runs is stopped by its runner; only then is the task cancelled. 202 while it is being stopped, 200 when it had ended before."),
 		func(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }), a.cancel)
+	also200(a.huma.OpenAPI().Paths["/v1/tasks/{id}/cancel"].Post, "It had ended before")
+}
+
+// also200 documents that an operation which accepts may answer 200 as well.
+func also200(op *huma.Operation, meaning string) {
+	ok := *op.Responses["202"]
+	ok.Description = meaning
+	op.Responses["200"] = &ok
 }
 
 // answer is one task, read from the log: it is there as soon as it is accepted, whatever the views are at.
