@@ -133,13 +133,17 @@ type Parsed struct {
 	Priority Priority
 }
 
-// Parse reads a subject below chiffon.task; ok is false for any other.
+// Parse reads a subject below chiffon.task; ok is false for any other, and for a task id in upper case: nothing here
+// writes one, and what answers it would stand on another task's subjects.
 func Parse(s string) (p Parsed, ok bool) {
 	part := strings.Split(s, ".")
 	if len(part) < 5 || part[0] != "chiffon" || part[1] != "task" {
 		return Parsed{}, false
 	}
 	p.Task, p.Verb = TaskID(part[2]), part[3]
+	if lower(p.Task) != part[2] {
+		return Parsed{}, false
+	}
 	switch {
 	case p.Verb == "request" && len(part) == 7:
 		p.Writer, p.Type, p.Target, p.Priority = Orchestrator, AgentType(part[4]), part[5], Priority(part[6])

@@ -160,6 +160,7 @@ func TestParse(t *testing.T) {
 		"our event":              {Event(task, Orchestrator), Parsed{Task: task, Verb: "event", Writer: Orchestrator}, true},
 		"a status":               {Status(task, agent), Parsed{Task: task, Verb: "status", Writer: "web-1"}, true},
 		"upper case when built":  {Event("0A8D1F6E-52C7-8E1B-9B1E-3F2A6C5D4E7F", "web-1"), Parsed{Task: task, Verb: "event", Writer: "web-1"}, true},
+		"upper case by hand":     {"chiffon.task.0A8D1F6E-52C7-8E1B-9B1E-3F2A6C5D4E7F.event.web-1", Parsed{}, false},
 		"nothing":                {"", Parsed{}, false},
 		"another program's":      {"acme.task.x.event.y", Parsed{}, false},
 		"a heartbeat":            {Heartbeat(agent), Parsed{}, false},
