@@ -51,7 +51,6 @@ const maxBody = 4 << 20
 
 // New makes the API. It is an http.Handler.
 func New(cfg Config) *API {
-	huma.NewError = newProblem // huma has no other place for it; every API of this process wants the same
 	mux := http.NewServeMux()
 	c := huma.DefaultConfig("Chiffon orchestrator", Version)
 	c.Info.Description = "Submit work, follow it, see who does it. Errors are RFC 9457 problems; a field that is wrong is named in errors[].location."

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"net/http"
 	"strings"
@@ -64,6 +65,9 @@ func (p *Problem) GetHeaders() http.Header {
 func problem(status int, detail string, details ...Detail) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Errors: details}
 }
+
+// huma has no other place for it; every API of this process wants the same.
+func init() { huma.NewError = newProblem }
 
 // newProblem makes problems of huma's own findings. They never repeat a value: it may be a secret.
 func newProblem(status int, msg string, errs ...error) huma.StatusError {
@@ -241,9 +245,7 @@ func (s *silent) WriteHeader(status int)      { s.status = status }
 
 func write(w http.ResponseWriter, r *http.Request, p *Problem) {
 	p.Instance = r.URL.Path
-	for k, v := range p.GetHeaders() {
-		w.Header()[k] = v
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(p) // the reader has gone

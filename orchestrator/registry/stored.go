@@ -1,0 +1,120 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+)
+
+// Run stores what changed, and takes in what other orchestrators store, until ctx ends.
+func (r *Registry) Run(ctx context.Context) error {
+	w, err := r.kv.WatchAll(ctx, jetstream.UpdatesOnly())
+	if err != nil {
+		return fmt.Errorf("watch the registered agents: %w", err)
+	}
+	defer func() { _ = w.Stop() }() // ctx has ended it
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok && ctx.Err() == nil:
+				return errors.New("watch the registered agents: the connection was closed")
+			case e != nil && e.Operation() == jetstream.KeyValuePut:
+				r.restore(e.Key(), e.Value())
+			}
+			continue
+		case <-r.wake:
+		case <-again.C:
+		}
+		if err := r.save(ctx); err != nil {
+			r.log.Warn("registered agents are not stored", "error", err)
+			again.Reset(storeAgain)
+		}
+	}
+}
+
+// storeAgain is when to try again what could not be stored.
+const storeAgain = 5 * time.Second
+
+func (r *Registry) save(ctx context.Context) error {
+	r.mu.Lock()
+	todo := map[subject.AgentID]stored{}
+	for id := range r.unsaved {
+		a := r.agents[id]
+		hb := a.Heartbeat
+		hb.Running = nil
+		todo[id] = stored{Version: 1, FirstSeen: a.FirstSeen, Heartbeat: hb}
+	}
+	clear(r.unsaved)
+	r.mu.Unlock()
+	var errs []error
+	for id, s := range todo {
+		data, err := json.Marshal(s)
+		if err == nil {
+			_, err = r.kv.Put(ctx, string(id), data)
+		}
+		if err != nil {
+			r.mu.Lock()
+			r.unsaved[id] = true
+			r.mu.Unlock()
+			errs = append(errs, fmt.Errorf("agent %s: %w", id, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// stored is what the bucket holds of an agent.
+type stored struct {
+	Version   int               `json:"v"`
+	FirstSeen time.Time         `json:"first_seen"`
+	Heartbeat message.Heartbeat `json:"heartbeat"`
+}
+
+func (r *Registry) restore(key string, data []byte) {
+	var s stored
+	if err := json.Unmarshal(data, &s); err != nil || s.Version != 1 {
+		r.log.Warn("registered agent is not read", "agent_id", key, "version", s.Version, "error", err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if a, ok := r.agents[subject.AgentID(key)]; ok && !a.Heard.IsZero() {
+		return // heard here: newer than any store
+	}
+	a := &Agent{Heartbeat: s.Heartbeat, FirstSeen: s.FirstSeen}
+	a.Running = nil // of another time
+	a.compile(r.log)
+	a.content = content(a)
+	r.agents[subject.AgentID(key)] = a
+	r.signal()
+}
+
+// store has Run store what is not stored yet.
+func (r *Registry) store() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// content is what of an agent is worth storing.
+func content(a *Agent) string {
+	hb := a.Heartbeat
+	hb.Running, hb.Resources = nil, message.HostResources{}
+	data, err := json.Marshal(hb)
+	if err != nil {
+		return err.Error() // then it cannot be stored either, which save says
+	}
+	return string(data)
+}
