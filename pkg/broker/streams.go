@@ -105,16 +105,21 @@ func Buckets(replicas int) []jetstream.KeyValueConfig {
 
 // Ensure makes every stream and bucket that is missing and brings the others up to date; a stream's MaxBytes is
 // never made smaller. Calling it again changes nothing. Safe to call from several orchestrators at once.
+//
+// A broker sets aside what a stream may hold: where that is more than it has, all streams that are missing are made
+// smaller, half by half.
 func (c *Client) Ensure(ctx context.Context, l Limits, replicas int) error {
-	for _, cfg := range Streams(l, max(replicas, 1)) {
-		if old, err := c.js.Stream(ctx, cfg.Name); err == nil {
-			if was := old.CachedInfo().Config.MaxBytes; was > cfg.MaxBytes || was <= 0 { // 0 and -1: no limit
-				cfg.MaxBytes = was
-			}
+	made := map[string]bool{}
+	for {
+		err := c.ensureStreams(ctx, Streams(l, max(replicas, 1)), made)
+		if err == nil {
+			break
 		}
-		if _, err := c.js.CreateOrUpdateStream(ctx, cfg); err != nil {
-			return fmt.Errorf("stream %s: %w", cfg.Name, err)
+		if !Full(err) || l.Tasks/2 < leastBytes {
+			return err
 		}
+		l = Limits{Tasks: l.Tasks / 2, Status: l.Status / 2, Mail: l.Mail / 2, Audit: l.Audit / 2}
+		c.log.Warn("broker has little room: the streams are made smaller", "tasks_max_bytes", l.Tasks)
 	}
 	for _, cfg := range Buckets(max(replicas, 1)) {
 		if _, err := c.js.KeyValue(ctx, cfg.Bucket); err == nil {
@@ -125,6 +130,27 @@ func (c *Client) Ensure(ctx context.Context, l Limits, replicas int) error {
 		if _, err := c.js.CreateOrUpdateKeyValue(ctx, cfg); err != nil {
 			return fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
 		}
+	}
+	return nil
+}
+
+// leastBytes is the smallest a task log is made on a broker that has no room for more.
+const leastBytes = 64 << 20
+
+// ensureStreams makes or updates streams. made are those that this call of Ensure has made: they may become smaller.
+func (c *Client) ensureStreams(ctx context.Context, all []jetstream.StreamConfig, made map[string]bool) error {
+	for _, cfg := range all {
+		old, err := c.js.Stream(ctx, cfg.Name)
+		if err == nil && !made[cfg.Name] {
+			if was := old.CachedInfo().Config.MaxBytes; was > cfg.MaxBytes || was <= 0 { // 0 and -1: no limit
+				cfg.MaxBytes = was
+			}
+		}
+		missing := errors.Is(err, jetstream.ErrStreamNotFound)
+		if _, err := c.js.CreateOrUpdateStream(ctx, cfg); err != nil {
+			return fmt.Errorf("stream %s: %w", cfg.Name, err)
+		}
+		made[cfg.Name] = made[cfg.Name] || missing
 	}
 	return nil
 }

@@ -191,3 +191,31 @@ func TestConsumers(t *testing.T) {
 		t.Errorf("%+v", cfg)
 	}
 }
+
+// A broker that has less room than the streams ask for gets smaller streams, all in proportion.
+func TestEnsureOnASmallBroker(t *testing.T) {
+	t.Parallel()
+	s, err := broker.Start(broker.ServerConfig{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	c := natstest.Connect(t, broker.Config{Embedded: s})
+	room := s.StoreCapacity()
+	if err := c.Ensure(t.Context(), broker.Limits{Tasks: 8 * room, Status: 4 * room, Mail: room, Audit: room}, 1); err != nil {
+		t.Fatal(err)
+	}
+	sizes := map[string]int64{}
+	var sum int64
+	for _, name := range []string{subject.TasksStream, subject.StatusStream, subject.MailStream, subject.AuditStream} {
+		info, err := c.StreamInfo(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sizes[name] = info.Config.MaxBytes
+		sum += info.Config.MaxBytes
+	}
+	if sum > room || sum < room/4 || sizes[subject.TasksStream] < 2*sizes[subject.StatusStream]-16 {
+		t.Errorf("streams take %v of %d", sizes, room)
+	}
+}
