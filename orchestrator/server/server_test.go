@@ -18,7 +18,7 @@ import (
 	"chiffon/orchestrator/server"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/natstest"
-	"chiffon/pkg/settings"
+	"chiffon/pkg/settings/settingstest"
 )
 
 var update = flag.Bool("update", false, "write docs/settings.md anew")
@@ -300,33 +300,5 @@ func TestChecks(t *testing.T) {
 
 // docs/settings.md shows what is read, and nothing else.
 func TestSettingsAreDocumented(t *testing.T) {
-	t.Parallel()
-	const file, begin, end = "../../docs/settings.md", "<!-- orchestrator: begin -->\n", "<!-- orchestrator: end -->"
-	var table strings.Builder
-	table.WriteString("| setting | default | meaning |\n| --- | --- | --- |\n")
-	for _, row := range settings.Describe("ORCHESTRATOR", new(server.Config)) {
-		def := ""
-		if row.Default != "" {
-			def = "`" + row.Default + "`"
-		}
-		table.WriteString("| `" + row.Name + "` | " + def + " | " + row.Meaning + " |\n")
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	old, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no part between %q and %q", file, begin, end)
-	}
-	if old == table.String() {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not what the program reads: go test ./orchestrator/server -update", file)
-	}
-	if err := os.WriteFile(file, []byte(head+begin+table.String()+end+tail), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	settingstest.Document(t, "../../docs/settings.md", "orchestrator", new(server.Config), *update)
 }
