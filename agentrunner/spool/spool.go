@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"chiffon/pkg/disk"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
@@ -61,7 +61,7 @@ type Spool struct {
 	Instance message.UUID
 
 	dir  string
-	lock *os.File
+	lock *disk.Lock
 }
 
 // Open takes a state directory for this process, makes it when it is missing, and begins a new life in it. The error
@@ -83,15 +83,14 @@ func Open(dir string) (*Spool, error) {
 
 // Close lets another process have the directory.
 func (s *Spool) Close() error {
-	// Closing alone would leave the lock with a process that is just being forked, until it has become another program.
-	return errors.Join(syscall.Flock(int(s.lock.Fd()), syscall.LOCK_UN), s.lock.Close())
+	return s.lock.Release()
 }
 
 // Put writes a record in place of the task's earlier one; it is on disk when Put returns.
 func (s *Spool) Put(r Record) error {
 	text, err := json.Marshal(r)
 	if err == nil {
-		err = replace(s.path(r.Task), text)
+		err = disk.Replace(s.path(r.Task), text)
 	}
 	if err != nil {
 		return fmt.Errorf("keep attempt %d of task %s: %w", r.Attempt, r.Task, err)
@@ -151,7 +150,7 @@ func (s *Spool) begin() error {
 		return err
 	}
 	s.Boot = max(last+1, uint64(time.Now().UnixNano()))
-	if err := replace(path, fmt.Appendln(nil, s.Boot)); err != nil {
+	if err := disk.Replace(path, fmt.Appendln(nil, s.Boot)); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	path = filepath.Join(s.dir, "instance")
@@ -163,7 +162,7 @@ func (s *Spool) begin() error {
 		return nil
 	}
 	s.Instance = message.NewUUID()
-	if err := replace(path, fmt.Appendln(nil, s.Instance)); err != nil {
+	if err := disk.Replace(path, fmt.Appendln(nil, s.Instance)); err != nil {
 		return fmt.Errorf("state directory: %w", err)
 	}
 	return nil
@@ -185,56 +184,14 @@ func number(path string) (uint64, error) {
 }
 
 // take locks the directory; the lock goes with the process.
-func take(dir string) (*os.File, error) {
-	path := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+func take(dir string) (*disk.Lock, error) {
+	l, err := disk.Take(dir)
+	if locked, ok := errors.AsType[*disk.LockedError](err); ok {
+		return nil, fmt.Errorf("state directory %s: %w (pid %s): stop it, or give this one an AGENTRUNNER_STATE and an AGENTRUNNER_ID of its own",
+			dir, ErrInUse, locked.PID)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w (AGENTRUNNER_STATE names another)", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		who, _ := os.ReadFile(path)
-		_ = f.Close() // the lock is what failed
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("state directory %s: %w (pid %s): stop it, or give this one an AGENTRUNNER_STATE and an AGENTRUNNER_ID of its own",
-				dir, ErrInUse, strings.TrimSpace(string(who)))
-		}
-		return nil, fmt.Errorf("lock state directory %s: %w", dir, err)
-	}
-	if err := errors.Join(f.Truncate(0), note(f)); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock state directory %s: %w", dir, err), f.Close())
-	}
-	return f, nil
-}
-
-func note(f *os.File) error {
-	_, err := f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
-	return err
-}
-
-// replace writes a file so that a crash leaves the old content or the new one, and the new one is on disk afterwards.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // of no use to anybody
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return l, nil
 }

@@ -181,8 +181,8 @@ func (r *reader) parameter(t *Type, n *yaml.Node, name string, types ...string) 
 			known = append(known, k)
 		}
 		cure := "add it under parameters: properties:"
-		if near := nearest(name, known); near != "" {
-			cure = "did you mean " + near + "?"
+		if word := nearest(name, known); word != "" {
+			cure = "did you mean " + word + "?"
 		}
 		r.wrong(n, cure, "no parameter is called %q", name)
 		return

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"chiffon/pkg/near"
 )
 
 // maxFile is how long a file of a work type may be, in bytes.
@@ -100,8 +102,8 @@ func (r *reader) mapping(n *yaml.Node, what string, known ...string) mapping {
 			continue
 		}
 		cure := "known: " + strings.Join(known, ", ")
-		if near := nearest(key, known); near != "" {
-			cure = "did you mean " + near + "?"
+		if word := nearest(key, known); word != "" {
+			cure = "did you mean " + word + "?"
 		}
 		r.problems = append(r.problems, Problem{File: r.file, Line: m.line(key, v), Message: fmt.Sprintf("unknown key %q in %s", key, what), Cure: cure})
 		delete(m.value, key)
@@ -278,32 +280,4 @@ func (r *reader) value(n *yaml.Node) any {
 }
 
 // nearest is the known word that differs from word in at most two letters; empty if there is none.
-func nearest(word string, known []string) string {
-	best, distance := "", 3
-	for _, k := range known {
-		if d := edits(word, k); d < distance {
-			best, distance = k, d
-		}
-	}
-	return best
-}
-
-// edits counts the letters to insert, drop or change to make b of a.
-func edits(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
-}
+func nearest(word string, known []string) string { return near.Word(word, known, 2) }

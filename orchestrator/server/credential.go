@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"chiffon/pkg/disk"
 	"chiffon/pkg/token"
 )
 
@@ -26,7 +27,7 @@ func credential(state, url string) (token.Token, error) {
 	}
 	data, err := json.Marshal(map[string]string{"url": url, "token": tok.Reveal()})
 	if err == nil {
-		err = replace(path, append(data, '\n'))
+		err = disk.Replace(path, append(data, '\n'))
 	}
 	if err != nil {
 		return token.Token{}, fmt.Errorf("write the credential: %w", err)
@@ -50,21 +51,4 @@ func readCredential(path string) (token.Token, error) {
 		return token.Token{}, fmt.Errorf("credential %s: %w: remove it and a new one is made at the next start", path, err)
 	}
 	return c.Token, nil
-}
-
-// replace writes a file for its owner alone; after a crash it is the old one or the new one.
-func replace(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error tells
-	}
-	return err
 }

@@ -3,23 +3,19 @@ package server
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"syscall"
+
+	"chiffon/pkg/disk"
 )
 
 // lock takes a state directory for this process alone. The returned function lets go of it, and so does the end of the
 // process. The broker's store has a lock of its own; this one also keeps two from sharing a credential.
 func lock(state string) (release func(), err error) {
-	f, err := os.OpenFile(filepath.Join(state, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	l, err := disk.Take(state)
+	if locked, ok := errors.AsType[*disk.LockedError](err); ok {
+		return nil, fmt.Errorf("state directory %s: another orchestrator uses it (pid %s); stop that one, or choose another with ORCHESTRATOR_STATE", state, locked.PID)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state directory: %w: choose another with ORCHESTRATOR_STATE", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = errors.New("another orchestrator uses it; stop that one, or choose another with ORCHESTRATOR_STATE")
-		}
-		return nil, errors.Join(fmt.Errorf("state directory %s: %w", state, err), f.Close())
-	}
-	return func() { _ = f.Close() }, nil // nothing was written
+	return func() { _ = l.Release() }, nil // nothing was written
 }

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"chiffon/pkg/disk"
 )
 
 // MaxPayload is the largest message of the embedded broker: whole output of 1 MiB fits even when it is escaped.
@@ -40,7 +41,7 @@ type ServerConfig struct {
 // A Server is a NATS server with JetStream in this process.
 type Server struct {
 	s    *server.Server
-	lock *os.File
+	lock *disk.Lock
 	log  *bridge
 }
 
@@ -56,7 +57,7 @@ func Start(cfg ServerConfig) (*Server, error) {
 	}
 	srv, err := start(cfg)
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, lock.Release())
 	}
 	srv.lock = lock
 	return srv, nil
@@ -219,34 +220,22 @@ func (s *Server) StoreCapacity() int64 {
 func (s *Server) Stop() {
 	s.s.Shutdown()
 	s.s.WaitForShutdown()
-	_ = s.lock.Close() // closing drops the lock; nothing was written
+	_ = s.lock.Release() // closing drops the lock; nothing was written
 }
 
 // lockStore takes the store's exclusive lock; it goes with the process.
-func lockStore(dir string) (*os.File, error) {
+func lockStore(dir string) (*disk.Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("broker store: %w", err)
 	}
-	path := filepath.Join(dir, "lock")
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	l, err := disk.Take(dir)
+	if locked, ok := errors.AsType[*disk.LockedError](err); ok {
+		return nil, fmt.Errorf("broker store %s: %w (pid %s): stop it, or give this one another state directory", dir, ErrStoreLocked, locked.PID)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("broker store: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		who, _ := os.ReadFile(path)
-		_ = f.Close() // the lock is what failed
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("broker store %s: %w (pid %s): stop it, or give this one another state directory",
-				dir, ErrStoreLocked, strings.TrimSpace(string(who)))
-		}
-		return nil, fmt.Errorf("lock broker store %s: %w", dir, err)
-	}
-	pid := strconv.Itoa(os.Getpid()) + "\n"
-	_, err = f.WriteAt([]byte(pid), 0) // never empty: somebody may be reading who holds it
-	if err = errors.Join(err, f.Truncate(int64(len(pid)))); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock broker store %s: %w", dir, err), f.Close())
-	}
-	return f, nil
+	return l, nil
 }
 
 // A bridge takes the server's log lines into ours. Its notices are for debugging here.

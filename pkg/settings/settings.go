@@ -13,6 +13,7 @@ import (
 
 	"github.com/kelseyhightower/envconfig"
 
+	"chiffon/pkg/near"
 	"chiffon/pkg/token"
 )
 
@@ -147,8 +148,8 @@ func misspelt(prefix string, names []string) []error {
 		if !strings.HasPrefix(name, prefix+"_") || slices.Contains(names, name) {
 			continue
 		}
-		if near := nearest(name, names); near != "" {
-			mistakes = append(mistakes, fmt.Errorf("%s is no setting; did you mean %s?", name, near))
+		if known := nearest(name, names); known != "" {
+			mistakes = append(mistakes, fmt.Errorf("%s is no setting; did you mean %s?", name, known))
 		} else {
 			mistakes = append(mistakes, fmt.Errorf("%s is no setting; unset it (docs/settings.md lists all)", name))
 		}
@@ -158,34 +159,7 @@ func misspelt(prefix string, names []string) []error {
 }
 
 // nearest is the name that differs least, in at most a third of its letters behind the prefix, and at least in two.
-func nearest(name string, names []string) (near string) {
+func nearest(name string, names []string) string {
 	_, own, _ := strings.Cut(name, "_")
-	least := max(2, len(own)/3) + 1
-	for _, n := range names {
-		if d := distance(name, n); d < least {
-			near, least = n, d
-		}
-	}
-	return near
-}
-
-// distance is how many letters must be put in, taken out or changed to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return near.Word(name, names, max(2, len(own)/3))
 }

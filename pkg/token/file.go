@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"chiffon/pkg/disk"
 )
 
 // ReadFile reads a token from a file of its own, white space around it ignored. A file that others than its owner may
@@ -42,28 +42,5 @@ func WriteFile(path string, t Token) error {
 	if t.IsZero() {
 		return errors.New("there is no token to write")
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // made with 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(t.Reveal() + "\n")
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		if gone := os.Remove(f.Name()); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
-		}
-		return err
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return disk.Replace(path, []byte(t.Reveal()+"\n"))
 }
