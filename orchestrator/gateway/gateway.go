@@ -58,6 +58,9 @@ func (g *Gateway) heartbeat(ctx context.Context, subj string, data []byte) []byt
 	reply, err := g.heard(ctx, subject.AgentOf(subj), data)
 	if err != nil {
 		flt, ok := errors.AsType[*fault.Fault](err)
+		if !ok && ctx.Err() != nil {
+			return nil // it is stopping
+		}
 		if !ok {
 			g.log.Error("heartbeat is not answered", "subject", subj, "error", err)
 			return nil // it comes again
@@ -108,48 +111,8 @@ func (g *Gateway) call(ctx context.Context, subj string, data []byte) []byte {
 	case "get":
 		return encode(g.get(ctx, data))
 	default:
-		return encode(broker.LogReply{Error: new(message.FailureOf(fault.Invalid("verb", "%q is nothing that can be asked: get is", verb)))})
+		return encode(refused(fault.Invalid("verb", "%q is nothing that can be asked: get is", verb)))
 	}
-}
-
-// get answers with a task's log.
-func (g *Gateway) get(ctx context.Context, data []byte) broker.LogReply {
-	var ask struct {
-		TaskID message.UUID `json:"task_id"`
-	}
-	if err := json.Unmarshal(data, &ask); err != nil {
-		return broker.LogReply{Error: new(message.FailureOf(fault.Invalid("task_id", "%v", err)))}
-	}
-	if _, err := message.ParseUUID(string(ask.TaskID)); err != nil {
-		return broker.LogReply{Error: new(message.FailureOf(fault.Invalid("task_id", "%v", err)))}
-	}
-	var reply broker.LogReply
-	for m, err := range g.client.Range(ctx, subject.TasksStream, subject.Task(subject.TaskID(ask.TaskID)), 1) {
-		if err != nil {
-			flt := fault.New(fault.AgentUnavailable, "the task log cannot be read: %v", err).
-				With("agent_id", subject.Orchestrator).With("last_heartbeat", nil)
-			return broker.LogReply{Error: new(message.FailureOf(flt))}
-		}
-		reply.Messages = append(reply.Messages, lean(m))
-	}
-	return reply
-}
-
-// lean leaves large parameters out of a request: what it adds up to does not depend on them, and several of them are
-// more than one answer can hold.
-func lean(m broker.Msg) broker.Msg {
-	if len(m.Data) < 16<<10 {
-		return m
-	}
-	r, err := message.Decode[message.WorkRequest](m.Data)
-	if err != nil {
-		return m
-	}
-	r.Payload.Parameters = json.RawMessage("{}")
-	if data, err := r.Encode(); err == nil {
-		m.Data = data
-	}
-	return m
 }
 
 func encode(v any) []byte {

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 )
 
@@ -128,7 +131,7 @@ func (c *Client) Publish(subj string, data []byte) error {
 }
 
 // Serve answers requests on a subject until ctx ends; what handle returns is sent back, nil is not. Calls come one
-// at a time.
+// at a time. Where the answer cannot be sent, whoever asks is told that: {"error": …} with a fault.
 func (c *Client) Serve(ctx context.Context, subj string, handle func(ctx context.Context, subj string, data []byte) []byte) error {
 	msgs := make(chan *nats.Msg, 4096)
 	sub, err := c.nc.ChanSubscribe(subj, msgs)
@@ -146,9 +149,23 @@ func (c *Client) Serve(ctx context.Context, subj string, handle func(ctx context
 				continue
 			}
 			if err := m.Respond(answer); err != nil {
-				c.log.Warn("answer not sent", "subject", m.Subject, "error", err)
+				c.log.Warn("answer not sent", "subject", m.Subject, "bytes", len(answer), "error", err)
+				c.excuse(m, len(answer), err)
 			}
 		}
+	}
+}
+
+// excuse answers with the fault that there is no answer, so that nobody waits for one.
+func (c *Client) excuse(m *nats.Msg, size int, cause error) {
+	flt := fault.New(fault.ResourceLimitExceeded, "the answer of %d bytes cannot be sent: %v", size, cause).
+		With("limit_name", "max_payload").With("available", int(c.MaxPayload())).With("required", size)
+	answer, err := json.Marshal(map[string]message.Failure{"error": message.FailureOf(flt)})
+	if err == nil {
+		err = m.Respond(answer)
+	}
+	if err != nil {
+		c.log.Warn("answer not sent", "subject", m.Subject, "error", err)
 	}
 }
 

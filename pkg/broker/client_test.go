@@ -2,12 +2,14 @@ package broker_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"chiffon/pkg/broker"
+	"chiffon/pkg/fault"
 	"chiffon/pkg/natstest"
 	"chiffon/pkg/subject"
 )
@@ -171,5 +173,31 @@ func TestConnect(t *testing.T) {
 	}
 	if err := c.Publish("chiffon.test", nil); err == nil {
 		t.Error("a closed connection publishes")
+	}
+}
+
+// Who asks for more than a message can hold is told so: else it would ask for ever.
+func TestServeExcusesItself(t *testing.T) {
+	t.Parallel()
+	s, c := listening(t)
+	agent := natstest.Connect(t, broker.Config{URL: s.URL(), Timeout: 5 * time.Second})
+	go func() {
+		_ = c.Serve(t.Context(), subject.AllCalls, func(context.Context, string, []byte) []byte {
+			return make([]byte, c.MaxPayload()+1)
+		})
+	}()
+	for {
+		answer, err := agent.Request(t.Context(), subject.Call("web-1", "get"), nil)
+		if broker.NobodyAnswers(err) {
+			continue
+		}
+		var r broker.LogReply
+		if err == nil {
+			err = json.Unmarshal(answer, &r)
+		}
+		if err != nil || r.Error == nil || r.Error.Code != fault.ResourceLimitExceeded {
+			t.Errorf("%.100q, %v", answer, err)
+		}
+		return
 	}
 }

@@ -26,10 +26,12 @@ type Msg struct {
 	Time    time.Time           `json:"time"`
 }
 
-// A LogReply answers an agent that asks for a task's log (verb get of chiffon.api.<agent_id>): the messages of the
-// log, or what was wrong with the question.
+// A LogReply answers an agent that asks for a task's log (verb get of chiffon.api.<agent_id>): a page of its messages,
+// or what was wrong with the question. The messages are good for folding and nothing else: those that are void have
+// no body, large ones only what the fold needs.
 type LogReply struct {
 	Messages []Msg            `json:"messages,omitempty"`
+	Next     uint64           `json:"next,omitempty"` // the log goes on there: the "from" of the next question; 0 is the end
 	Error    *message.Failure `json:"error,omitempty"`
 }
 
