@@ -12,7 +12,11 @@ import (
 const (
 	StateReady    = "ready"
 	StateDraining = "draining"
+	StateBroken   = "broken" // it lives, but can't do its work; Detail says why
 )
+
+// MaxDetail is the length in bytes of the longest Heartbeat.Detail.
+const MaxDetail = 500
 
 // A Heartbeat registers an agent and shows that it lives. It is no envelope: nothing in it is stored or passed on, and
 // unknown fields are dropped.
@@ -31,7 +35,8 @@ type Heartbeat struct {
 	WorkDigest       string            `json:"work_digest,omitempty"` // of WorkTypes, to see that they changed
 	WorkTypes        []Offer           `json:"work_types,omitzero"`   // nil when not sent
 	Resources        HostResources     `json:"resources"`
-	State            string            `json:"state,omitempty"` // StateReady or StateDraining
+	State            string            `json:"state,omitempty"`  // StateReady, StateDraining or StateBroken
+	Detail           string            `json:"detail,omitempty"` // what is wrong, for people
 }
 
 // Running is an attempt that an agent holds, and the boot in which it was started.
@@ -107,8 +112,10 @@ func (h *Heartbeat) check() error {
 	switch {
 	case h.Slots < 0:
 		return wrongf("slots", "must not be negative")
-	case h.State != "" && h.State != StateReady && h.State != StateDraining:
-		return wrongf("state", "must be ready or draining, not %.32q", h.State)
+	case h.State != "" && h.State != StateReady && h.State != StateDraining && h.State != StateBroken:
+		return wrongf("state", "must be ready, draining or broken, not %.32q", h.State)
+	case len(h.Detail) > MaxDetail:
+		return wrongf("detail", "has %d bytes, more than the %d allowed", len(h.Detail), MaxDetail)
 	}
 	return nil
 }
