@@ -105,7 +105,7 @@ type watch struct {
 	impatient bool
 
 	log    []tasklog.Entry // the whole log, as far as it is read
-	state  tasklog.State
+	reader tasklog.Reader
 	behind []tasklog.Entry // the valid end, and what was put behind it
 	status uint64          // statuses are read up to here
 	count  map[int]int     // statuses read, by attempt
@@ -163,19 +163,19 @@ func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
 	if n := len(w.log); n > 0 {
 		from = w.log[n-1].Seq + 1
 	}
+	room := voidRoom
 	for m, err := range w.client.Range(ctx, subject.TasksStream, subject.Task(w.id), from) {
 		if err != nil {
 			return nil, fmt.Errorf("watch task %s: %w", w.id, err)
 		}
 		e := m.Entry()
-		var void error
-		w.state, void = w.state.Next(e)
-		if void != nil && e.Err == nil {
-			e.Err = void
+		kept, void := w.reader.Next(e)
+		w.log = append(w.log, kept)
+		if void != nil {
+			e = shown(e, void, &room)
 		}
-		w.log = append(w.log, e)
 		switch {
-		case w.state.Phase == tasklog.PhaseEnded:
+		case w.reader.State.Phase == tasklog.PhaseEnded:
 			w.behind = append(w.behind, e)
 		case e.Seq > w.from.Tasks:
 			news = append(news, e)
@@ -199,7 +199,7 @@ func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
 		if repeated || m.Seq <= w.from.Status {
 			continue
 		}
-		if ev.Attempt > w.state.Attempt { // its start was stored since the log was read
+		if ev.Attempt > w.reader.State.Attempt { // its start was stored since the log was read
 			more, err := w.readLog(ctx)
 			if err != nil {
 				return err
@@ -243,20 +243,6 @@ func (w *watch) entries(news []tasklog.Entry) error {
 		}
 	}
 	return nil
-}
-
-func (w *watch) event(e tasklog.Entry) view.Event {
-	ev := view.Event{ID: w.at.String(), Kind: string(e.Kind), Time: e.Time, Attempt: e.Attempt}
-	if e.Subject.Writer != subject.Orchestrator {
-		ev.AgentID = e.Subject.Writer
-	}
-	if e.Err != nil {
-		ev.Void = e.Err.Error()
-	}
-	if _, err := message.Read(e.Data); err == nil {
-		ev.Message = e.Data
-	}
-	return ev
 }
 
 // finish yields the end and the end mark once every status that the end counts was yielded, or will not come.

@@ -38,14 +38,17 @@ type LogReply struct {
 // Entry reads the message as an entry of a task log.
 func (m Msg) Entry() tasklog.Entry { return tasklog.Read(m.Subject, m.Header, m.Data, m.Seq, m.Time) }
 
-// Task reads the whole log of a task, first entry first; empty when there is none.
+// Task reads the whole log of a task, first entry first; empty when there is none. Void entries come without their
+// bodies, but for the first request of a log that has no other.
 func (c *Client) Task(ctx context.Context, id subject.TaskID) ([]tasklog.Entry, error) {
 	var entries []tasklog.Entry
+	var r tasklog.Reader
 	for m, err := range c.Range(ctx, subject.TasksStream, subject.Task(id), 1) {
 		if err != nil {
 			return nil, fmt.Errorf("read the log of task %s: %w", id, err)
 		}
-		entries = append(entries, m.Entry())
+		e, _ := r.Next(m.Entry())
+		entries = append(entries, e)
 	}
 	return entries, nil
 }

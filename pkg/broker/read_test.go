@@ -240,7 +240,7 @@ func TestMalformedHeader(t *testing.T) {
 	st.TailSeq++
 	boss.next(t, c, id, tasklog.Queued, st)
 	log, err := c.Task(t.Context(), id)
-	if err != nil || len(log) != 3 || log[1].Err == nil || log[1].Subject.Writer != "evil-1" || log[1].Seq != 2 || string(log[1].Data) != "hello" {
+	if err != nil || len(log) != 3 || log[1].Err == nil || log[1].Subject.Writer != "evil-1" || log[1].Seq != 2 || log[1].Data != nil {
 		t.Fatalf("log: %+v, %v", log, err)
 	}
 	if e, found, err := c.Last(t.Context(), subj); err != nil || !found || e.Seq != 2 || e.Err == nil {

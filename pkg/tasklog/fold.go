@@ -36,6 +36,25 @@ func (s State) Next(e Entry) (State, error) {
 	return s.apply(e), nil
 }
 
+// A Reader folds a log entry by entry, for who keeps the log in memory. Its zero value has read nothing.
+type Reader struct {
+	State State
+	asked bool // a request was read, be it a void one
+}
+
+// Next folds one more entry, and returns what of it is worth keeping. Anybody may put large void entries on a log:
+// they are kept without what they carry, but for the first request of a log that has no other. A kept entry is void
+// again when it is folded again, for the same reason.
+func (r *Reader) Next(e Entry) (kept Entry, void error) {
+	r.State, void = r.State.Next(e)
+	request := e.Message.Request != nil
+	if void != nil && (r.asked || !request) {
+		e.Data, e.Message, e.Err = nil, message.Any{}, void
+	}
+	r.asked = r.asked || request
+	return e, void
+}
+
 // stray is what the submitter of a request that is no entry has to hear.
 func stray(err error) *fault.Fault {
 	if flt, ok := errors.AsType[*fault.Fault](err); ok {
