@@ -15,9 +15,6 @@ const (
 	StateBroken   = "broken" // it lives, but can't do its work; Detail says why
 )
 
-// MaxDetail is the length in bytes of the longest Heartbeat.Detail.
-const MaxDetail = 500
-
 // A Heartbeat registers an agent and shows that it lives. It is no envelope: nothing in it is stored or passed on, and
 // unknown fields are dropped.
 type Heartbeat struct {
@@ -50,7 +47,7 @@ type Running struct {
 type Offer struct {
 	Name        string          `json:"name" wire:"need"`
 	Description string          `json:"description,omitempty"`
-	Attempts    int             `json:"attempts"`             // executions allowed
+	Attempts    int             `json:"attempts" wire:"need"` // executions allowed
 	Parameters  json.RawMessage `json:"parameters,omitempty"` // JSON Schema
 }
 
@@ -106,25 +103,6 @@ func (h Heartbeat) MarshalJSON() ([]byte, error) {
 func (r HeartbeatReply) MarshalJSON() ([]byte, error) {
 	b, err := encode(nil, &r)
 	return b, asFault(err)
-}
-
-func (h *Heartbeat) check() error {
-	switch {
-	case h.Slots < 0:
-		return wrongf("slots", "must not be negative")
-	case h.State != "" && h.State != StateReady && h.State != StateDraining && h.State != StateBroken:
-		return wrongf("state", "must be ready, draining or broken, not %.32q", h.State)
-	case len(h.Detail) > MaxDetail:
-		return wrongf("detail", "has %d bytes, more than the %d allowed", len(h.Detail), MaxDetail)
-	}
-	return nil
-}
-
-func (r *Running) check() error {
-	if r.Attempt < 1 {
-		return wrongf("attempt", "must be 1 or more, not %d", r.Attempt)
-	}
-	return nil
 }
 
 func (r *HeartbeatReply) check() error {
