@@ -227,6 +227,14 @@ func (f *fake) one(serve func(http.ResponseWriter, *http.Request, *story)) http.
 }
 
 func (f *fake) cancel(w http.ResponseWriter, r *http.Request, s *story) {
+	var body map[string]any
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		problem(w, 400, 5003, err.Error())
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.bodies = append(f.bodies, body)
 	if view.Ended(s.State) {
 		answer(w, 200, s.Task)
 		return

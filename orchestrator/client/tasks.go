@@ -155,7 +155,10 @@ func (c *Client) Tasks(ctx context.Context, q TaskQuery) iter.Seq2[Task, error] 
 
 // A Cancellation says why and how a task is to be stopped. The zero value is a plain cancel.
 type Cancellation struct {
-	Reason string `json:"reason,omitempty"`
+	Reason       string `json:"reason,omitempty"`
+	GraceSeconds int    `json:"grace_seconds,omitempty"` // between the signal and the kill; 0 leaves it to the work type
+	Signal       string `json:"signal,omitempty"`        // TERM, INT, HUP, QUIT, USR1, USR2 or KILL; "" leaves it to the work type
+	Force        bool   `json:"force,omitempty"`         // end it although nobody knows what its holder does
 }
 
 // Cancel asks for the end of a task and returns it as it stands then: usually cancelling, or the end it had before.
