@@ -25,6 +25,8 @@ type world struct {
 	requeued  func(id subject.TaskID) int
 	busy      func() map[string]int // slots that are taken or promised, by agent id, when the world was made
 	coming    map[string]int        // promised since
+	placed    func() map[ledger.Placing]int
+	ahead     map[ledger.Placing]int // placed since
 }
 
 // An action is one entry to append.
@@ -105,8 +107,10 @@ func (w *world) queued(t ledger.Task) (action, bool) {
 		return a, true
 	}
 	s := t.State
-	if s.Target != subject.Any && s.Target != t.Agent && w.waited(t) > w.lease {
-		return hold("agent " + s.Target + " did not start it within a lease"), true
+	if s.Target != subject.Any && s.Target != t.Agent {
+		if why := w.stuck(t); why != "" {
+			return hold(why), true
+		}
 	}
 	if s.Target == subject.Any && !w.anyoneCan(t) {
 		return hold("not every agent of type " + string(t.Type) + " offers " + t.WorkType), true

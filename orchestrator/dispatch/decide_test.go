@@ -47,6 +47,9 @@ func holding(a *registry.Agent) {
 	a.Running = []message.Running{{TaskID: task, Attempt: 1, Boot: 7}}
 }
 func roomy(a *registry.Agent) { a.Slots = 3 }
+func full(since time.Duration) func(*registry.Agent) {
+	return func(a *registry.Agent) { a.Full = ago(since) }
+}
 func inAttic(a *registry.Agent) {
 	a.Labels, a.Capabilities = map[string]string{"site": "attic"}, []string{"gpu"}
 }
@@ -75,6 +78,7 @@ func once(t *ledger.Task)       { t.State.Allowed = 1 }
 func last(t *ledger.Task)       { t.State.Attempt = 4 }
 func isSilent(t *ledger.Task)   { t.State.Silent = true }
 func asksForA(t *ledger.Task)   { t.Agent = "a" }
+func urgently(t *ledger.Task)   { t.State.Priority = subject.Critical }
 func placedOnA(t *ledger.Task)  { t.State.Target = "a" }
 func expired(t *ledger.Task)    { t.Expires = ago(time.Second) }
 func forced(t *ledger.Task)     { t.State.Cancel.Force = true }
@@ -94,6 +98,7 @@ type situation struct {
 	requeued  int
 	started   time.Duration // how long the process's timers run; 0 is a day
 	taken     map[string]int
+	placed    map[ledger.Placing]int
 	want      string // "" is nothing
 }
 
@@ -120,25 +125,32 @@ func (a action) String() string {
 
 var situations = map[string]situation{
 	// Placement.
-	"held, and nobody is there":                   {task: do(held)},
-	"held, and one who can is free":               {task: do(held), agents: all(somebody("a")), want: "queued a"},
-	"held, and the one who can has no slot left":  {task: do(held), agents: all(somebody("a")), taken: map[string]int{"a": 1}},
-	"held, and the freest gets it":                {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), want: "queued b"},
-	"held, and who is busy by the log is not it":  {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), taken: map[string]int{"b": 3}, want: "queued a"},
-	"held, and who can is silent":                 {task: do(held), agents: all(somebody("a", silent))},
-	"held, and who can drains":                    {task: do(held), agents: all(somebody("a", draining))},
-	"held, and who is there cannot":               {task: do(held), agents: all(somebody("a", unable))},
-	"held, and who can is of another type":        {task: do(held), agents: all(somebody("a", ofDesktop))},
-	"held for an agent, and another is free":      {task: do(held, asksForA), agents: all(somebody("b"))},
-	"held for labels that nobody has":             {task: do(held, onAttic), agents: all(somebody("a"))},
-	"held for labels that one has":                {task: do(held, onAttic), agents: all(somebody("a", roomy), somebody("b", inAttic)), want: "queued b"},
-	"held for other reasons than a place":         {task: do(held, func(t *ledger.Task) { t.State.Hold.Reason = "approval" }), agents: all(somebody("a"))},
-	"held, and its time in the queue is over":     {task: do(held, expired), agents: all(somebody("a")), want: "error 5001"},
-	"for any, and one of the type does not offer": {task: do(queued), agents: all(somebody("a"), somebody("b", unable)), want: "held held"},
-	"for any, and a silent one does not offer":    {task: do(queued), agents: all(somebody("a"), somebody("b", unable, silent))},
-	"placed on one who has not started it yet":    {task: do(queued, placedOnA, since(lease)), agents: all(somebody("a"))},
-	"placed on one who does not start it":         {task: do(queued, placedOnA, since(lease+1)), agents: all(somebody("a")), want: "held held"},
-	"asked of one who does not start it":          {task: do(queued, placedOnA, asksForA, since(time.Hour)), agents: all(somebody("a", silent))},
+	"held, and nobody is there":                      {task: do(held)},
+	"held, and one who can is free":                  {task: do(held), agents: all(somebody("a")), want: "queued a"},
+	"held, and who can has no slot left: it is next": {task: do(held), agents: all(somebody("a")), taken: map[string]int{"a": 1}, want: "queued a"},
+	"held, and another is next there":                {task: do(held), agents: all(somebody("a")), taken: map[string]int{"a": 2}, placed: map[ledger.Placing]int{{Agent: "a", Priority: subject.Normal}: 1}},
+	"held, urgent, and another is next there":        {task: do(held, urgently), agents: all(somebody("a")), taken: map[string]int{"a": 2}, placed: map[ledger.Placing]int{{Agent: "a", Priority: subject.Normal}: 1}, want: "queued a"},
+	"held, and one without slots is there":           {task: do(held), agents: all(somebody("a", func(a *registry.Agent) { a.Slots = 0 }))},
+	"placed on one who has been full":                {task: do(queued, placedOnA, since(time.Hour)), agents: all(somebody("a", busy, full(lease)))},
+	"placed on one who was full a lease ago":         {task: do(queued, placedOnA, since(time.Hour)), agents: all(somebody("a", full(lease+1))), want: "held held"},
+	"placed on one who is full, another is free":     {task: do(queued, placedOnA, since(time.Minute)), agents: all(somebody("a", busy, full(1)), somebody("b")), taken: map[string]int{"a": 2}, want: "held held"},
+	"placed on one who is full, so is another":       {task: do(queued, placedOnA, since(time.Minute)), agents: all(somebody("a", busy, full(1)), somebody("b", busy)), taken: map[string]int{"a": 2, "b": 1}},
+	"held, and the freest gets it":                   {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), want: "queued b"},
+	"held, and who is busy by the log is not it":     {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), taken: map[string]int{"b": 3}, want: "queued a"},
+	"held, and who can is silent":                    {task: do(held), agents: all(somebody("a", silent))},
+	"held, and who can drains":                       {task: do(held), agents: all(somebody("a", draining))},
+	"held, and who is there cannot":                  {task: do(held), agents: all(somebody("a", unable))},
+	"held, and who can is of another type":           {task: do(held), agents: all(somebody("a", ofDesktop))},
+	"held for an agent, and another is free":         {task: do(held, asksForA), agents: all(somebody("b"))},
+	"held for labels that nobody has":                {task: do(held, onAttic), agents: all(somebody("a"))},
+	"held for labels that one has":                   {task: do(held, onAttic), agents: all(somebody("a", roomy), somebody("b", inAttic)), want: "queued b"},
+	"held for other reasons than a place":            {task: do(held, func(t *ledger.Task) { t.State.Hold.Reason = "approval" }), agents: all(somebody("a"))},
+	"held, and its time in the queue is over":        {task: do(held, expired), agents: all(somebody("a")), want: "error 5001"},
+	"for any, and one of the type does not offer":    {task: do(queued), agents: all(somebody("a"), somebody("b", unable)), want: "held held"},
+	"for any, and a silent one does not offer":       {task: do(queued), agents: all(somebody("a"), somebody("b", unable, silent))},
+	"placed on one who has not started it yet":       {task: do(queued, placedOnA, since(lease)), agents: all(somebody("a"))},
+	"placed on one who does not start it":            {task: do(queued, placedOnA, since(lease+1)), agents: all(somebody("a")), want: "held held"},
+	"asked of one who does not start it":             {task: do(queued, placedOnA, asksForA, since(time.Hour)), agents: all(somebody("a", silent))},
 
 	// 5.4.1: queued.
 	"queued a moment ago":                            {task: do(queued, since(grace)), acked: 5},
@@ -226,6 +238,7 @@ func (s situation) make() (ledger.Task, *world) {
 	return t, &world{
 		now: noon, since: ago(s.started), lease: lease, grace: grace, silence: lease + 10*time.Second, lostAfter: 24 * time.Hour,
 		agents: s.agents, coming: map[string]int{}, busy: func() map[string]int { return taken },
+		placed: func() map[ledger.Placing]int { return s.placed }, ahead: map[ledger.Placing]int{},
 		listed: func(subject.TaskID, int, uint64) time.Time {
 			if s.listed == 0 {
 				return time.Time{}
@@ -284,6 +297,6 @@ func TestPlacesOnlyWhatFits(t *testing.T) {
 	}
 	w.took(one, first)
 	if second, ok := decide(one, w); ok {
-		t.Errorf("decide = %v, want nothing: the slot is promised", second)
+		t.Errorf("decide = %v, want nothing: the slot is promised, and one task is next", second)
 	}
 }

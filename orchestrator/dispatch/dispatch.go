@@ -180,7 +180,7 @@ func (d *Dispatcher) sweep(ctx context.Context, choose func(*ledger.Task) bool) 
 		return
 	}
 	d.latest = d.world(time.Now())
-	for _, t := range d.ledger.Open(choose) {
+	for _, t := range urgent(d.ledger.Open(choose)) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -214,7 +214,7 @@ func (d *Dispatcher) world(now time.Time) *world {
 		now: now, since: d.started(), lease: d.cfg.Lease, grace: d.cfg.Grace,
 		silence: d.cfg.Lease + 2*d.cfg.Heartbeat, lostAfter: d.cfg.LostAfter,
 		agents: d.agents.Agents(now), listed: d.agents.Listed, coming: map[string]int{},
-		busy: sync.OnceValue(d.ledger.Busy),
+		busy: sync.OnceValue(d.ledger.Busy), placed: sync.OnceValue(d.ledger.Placed), ahead: map[ledger.Placing]int{},
 		consumer: func(name string) (uint64, uint64) {
 			p, ok := known[name]
 			if !ok {

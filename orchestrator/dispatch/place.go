@@ -27,18 +27,61 @@ func can(a registry.Agent, t ledger.Task) bool {
 		(t.Agent == "" || t.Agent == string(a.AgentID))
 }
 
-// place finds the agent with most free slots that can do a task now.
+// free is how many slots an agent has left when all that is promised to it has begun. Below 0 when more was.
+func (w *world) free(a registry.Agent) int {
+	return a.Slots - w.busy()[string(a.AgentID)] - w.coming[string(a.AgentID)]
+}
+
+// place finds the agent with most free slots that can do a task now. Where none is free it may stand ahead of an
+// agent's slots, one task at each priority: the agent takes it before it takes any other of that priority, which is
+// the only way to a slot past a line of requests that all agents share.
 func (w *world) place(t ledger.Task) (best subject.AgentID, ok bool) {
+	if best, ok = w.open(t); ok {
+		return best, true
+	}
 	most := 0
 	for _, a := range w.agents {
-		if !a.Live || a.State == message.StateDraining || !can(a, t) {
+		line := ledger.Placing{Agent: string(a.AgentID), Priority: t.State.Priority}
+		if a.Slots == 0 || !w.takes(a, t) || w.placed()[line]+w.ahead[line] > 0 {
 			continue
 		}
-		if free := a.Slots - w.busy()[string(a.AgentID)] - w.coming[string(a.AgentID)]; free > most {
+		if free := w.free(a); !ok || free > most {
+			best, most, ok = a.AgentID, free, true
+		}
+	}
+	return best, ok
+}
+
+// open finds the agent with most free slots.
+func (w *world) open(t ledger.Task) (best subject.AgentID, ok bool) {
+	most := 0
+	for _, a := range w.agents {
+		if free := w.free(a); free > most && w.takes(a, t) {
 			best, most = a.AgentID, free
 		}
 	}
 	return best, most > 0
+}
+
+// takes reports whether an agent takes a task, once it has a slot for it.
+func (w *world) takes(a registry.Agent, t ledger.Task) bool {
+	return a.Live && a.Ready() && can(a, t)
+}
+
+// stuck says why a task is to be taken back from the agent that it was put to; "" when it is not. The time in which
+// all the agent's slots are taken does not count: it is to begin then with what it was given. But who can begin at
+// once goes before who cannot.
+func (w *world) stuck(t ledger.Task) string {
+	a, known := w.agent(subject.AgentID(t.State.Target))
+	if w.now.Sub(later(later(t.Seen, w.since), a.Full)) > w.lease {
+		return "agent " + t.State.Target + " did not start it within a lease"
+	}
+	if known && a.Free() == 0 && w.waited(t) > w.grace {
+		if other, ok := w.open(t); ok && other != a.AgentID {
+			return "agent " + t.State.Target + " has no free slot, " + string(other) + " has"
+		}
+	}
+	return ""
 }
 
 // anyoneCan reports whether a request may stand where any agent of its type takes it: while every live one offers the
@@ -57,7 +100,7 @@ func (w *world) anyoneCan(t ledger.Task) bool {
 
 func (w *world) someoneFree(t ledger.Task) bool {
 	for _, a := range w.agents {
-		if a.Live && can(a, t) && a.Free() > 0 {
+		if w.takes(a, t) && a.Free() > 0 {
 			return true
 		}
 	}
@@ -82,6 +125,7 @@ func (w *world) targetFor(t ledger.Task) string {
 func (w *world) took(t ledger.Task, a action) {
 	if a.kind == tasklog.Queued && a.target != subject.Any && a.target != t.Agent {
 		w.coming[a.target]++
+		w.ahead[ledger.Placing{Agent: a.target, Priority: t.State.Priority}]++
 	}
 }
 

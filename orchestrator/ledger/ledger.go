@@ -110,6 +110,25 @@ func (l *Ledger) Busy() map[string]int {
 	return busy
 }
 
+// A Placing is one agent's line of tasks at a priority.
+type Placing struct {
+	Agent    string
+	Priority subject.Priority
+}
+
+// Placed counts the tasks that were put to an agent nobody had asked for, and that it has not started yet.
+func (l *Ledger) Placed() map[Placing]int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	placed := map[Placing]int{}
+	for _, t := range l.open {
+		if s := t.State; s.Phase == tasklog.PhaseQueued && s.Target != subject.Any && s.Target != t.Agent {
+			placed[Placing{s.Target, s.Priority}]++
+		}
+	}
+	return placed
+}
+
 // Changes returns a channel that names tasks as they change, until ctx ends. It drops names when its reader is
 // behind by 4096: who reads it has to look at Open now and then.
 func (l *Ledger) Changes(ctx context.Context) <-chan subject.TaskID {

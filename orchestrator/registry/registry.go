@@ -28,6 +28,7 @@ type Agent struct {
 	FirstSeen time.Time
 	Heard     time.Time // when this process heard it last, monotonic; zero if never
 	Live      bool      // heard within a lease
+	Full      time.Time // when it last said that it was ready and every slot taken, monotonic; zero if never
 	schemas   map[string]*schema.Schema
 	content   string // what is stored of it, in one comparable value
 }
@@ -61,6 +62,9 @@ func (a Agent) Fits(on map[string]string, needs []string) bool {
 	}
 	return true
 }
+
+// Ready reports whether the agent takes work, by its own word. One that says nothing does.
+func (a Agent) Ready() bool { return a.State == "" || a.State == message.StateReady }
 
 // Free is how many slots are free by the agent's own word.
 func (a Agent) Free() int { return max(0, a.Slots-len(a.Running)) }
@@ -151,7 +155,10 @@ func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
 	v := Verdict{Restarted: !heard || old.Boot != hb.Boot}
 	next := &Agent{Heartbeat: hb, FirstSeen: now, Heard: now}
 	if known {
-		next.FirstSeen = old.FirstSeen
+		next.FirstSeen, next.Full = old.FirstSeen, old.Full
+	}
+	if next.Ready() && next.Free() == 0 {
+		next.Full = now
 	}
 	switch {
 	case hb.WorkTypes != nil:
