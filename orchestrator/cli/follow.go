@@ -18,12 +18,14 @@ func (p *program) follow(ctx context.Context, c *client.Client, id string) (clie
 		return task, interrupted(err, short(id))
 	}
 	f := &follower{p: p}
-	task, err := p.story(ctx, c, id, f)
+	own := &sieve{teller: f}
+	task, err := p.story(ctx, c, id, own)
 	until := p.now()
 	if task.EndedAt != nil {
 		until = *task.EndedAt
 	}
 	f.settle(until)
+	own.tell(p.talk)
 	if err != nil {
 		return task, interrupted(err, short(id))
 	}
@@ -133,7 +135,7 @@ func (p *program) result(t client.Task) error {
 		return fmt.Errorf("output of task %s: %w", t.TaskID, err)
 	}
 	if missing := t.Result.OutputBytes - int64(len(data)); missing > 0 {
-		p.out.say("%s", p.out.paint(dim, fmt.Sprintf("… %s before this: orchestrator task logs %s", bytesOf(missing), visible(short(t.TaskID)))))
+		p.out.say("%s", p.out.paint(dim, fmt.Sprintf("… %s before this; see: orchestrator task logs %s", bytesOf(missing), visible(short(t.TaskID)))))
 	}
 	out := p.out.foreign()
 	_, err = out.Write(data)

@@ -12,6 +12,7 @@ import (
 type progress struct {
 	work    string    // its work type
 	begun   time.Time // of the present attempt; zero while there is none
+	attempt int
 	step    int
 	name    string
 	percent int // of the present attempt; -1 while unknown
@@ -35,7 +36,7 @@ func (g *progress) apply(e client.Event) string {
 		g.request(m)
 		return visible("held" + because(x))
 	case "started":
-		*g = progress{work: g.work, begun: e.Time, percent: -1}
+		*g = progress{work: g.work, begun: e.Time, attempt: e.Attempt, percent: -1}
 		g.status(m)
 		text := "started on " + e.AgentID
 		if e.Attempt > 1 {
@@ -50,6 +51,9 @@ func (g *progress) apply(e client.Event) string {
 	case "cancel_requested":
 		return visible("cancelling" + cancelled(x))
 	case "status":
+		if e.Attempt != 0 && e.Attempt != g.attempt {
+			return "" // of an attempt that is over
+		}
 		return g.status(m)
 	case "gap":
 		return gapText(e)

@@ -46,6 +46,7 @@ func TestProgress(t *testing.T) {
 		"a step":               {kind: "status", attempt: 1, message: running(message.Extension{}, new(30), &message.Step{Number: 3, Name: "x"}), want: "step 3  x", percent: 30},
 		"the same step":        {kind: "status", attempt: 1, message: running(message.Extension{}, new(40), &message.Step{Number: 1, Name: "one"}), percent: 40},
 		"no real step":         {kind: "status", attempt: 1, message: running(message.Extension{}, new(1), &message.Step{Number: 2, Name: "survey_host"}), percent: 1},
+		"a step that is over":  {kind: "status", attempt: 9, message: running(message.Extension{}, new(99), &message.Step{Number: 3, Name: "x"})},
 		"a gap":                {kind: "gap", missing: 7, want: "--- 7 status messages are not kept any more ---"},
 		"void":                 {kind: "failed", void: "of another writer", want: "an entry that does not count: failed of another writer"},
 		"an end":               {kind: "succeeded"},
@@ -53,7 +54,7 @@ func TestProgress(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := progress{work: "survey_host", step: 1, name: "one"}
+			g := progress{work: "survey_host", attempt: 1, step: 1, name: "one"}
 			e := client.Event{Event: view.Event{Kind: test.kind, Time: start, AgentID: "nas", Attempt: test.attempt, Void: test.void, Missing: test.missing}}
 			if test.message != nil {
 				e.Message, _ = json.Marshal(test.message)

@@ -59,11 +59,13 @@ func (p *program) runCommand(ctx context.Context, c *client.Client, s client.Sub
 	}
 	id := task.TaskID
 	out := p.out.foreign()
-	var t teller = &output{p: p, out: out}
+	own := &sieve{teller: &output{p: p, out: out}}
+	var t teller = own
 	if p.json() {
 		t = eventLines{p}
 	}
 	task, err = p.story(ctx, c, id, t)
+	own.tell(p.talk)
 	if err := errors.Join(err, out.Close()); err != nil {
 		return interrupted(err, short(id))
 	}
@@ -96,6 +98,7 @@ type output struct {
 	only    int // the attempt that is wanted; 0 means all
 	attempt int // that wrote last
 	written int64
+	gap     bool // it was said that something is missing
 }
 
 func (o *output) event(e client.Event) error {
@@ -106,6 +109,7 @@ func (o *output) event(e client.Event) error {
 	case "status":
 		return o.status(e)
 	case "gap":
+		o.gap = true
 		o.p.talk.say("%s", gapText(e))
 	case "end":
 		return o.end(e)
@@ -151,9 +155,11 @@ func (o *output) end(e client.Event) error {
 		if missing := task.Result.OutputBytes - int64(len(data)); missing > 0 && len(data) > 0 {
 			o.p.talk.say("the first %s are not kept any more", bytesOf(missing))
 		}
-		if _, err := o.out.Write(data); err != nil {
-			return err
-		}
+		_, err = o.out.Write(data)
+		return err
+	}
+	if missing := task.Result.OutputBytes - o.written; missing > 0 && !o.gap {
+		o.p.talk.say("%s of the output are missing here; its last 256 KiB: orchestrator task watch %s", bytesOf(missing), visible(short(task.TaskID)))
 	}
 	return nil
 }

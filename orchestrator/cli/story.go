@@ -82,7 +82,7 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 			if task, ok := a.event.Ended(); ok {
 				return task, nil
 			}
-			begun = a.event.Kind == "started" || a.event.Kind == "status" || begun && a.event.Kind != "queued"
+			begun = a.event.Kind == "started" && a.event.Void == "" || begun && a.event.Kind != "queued"
 		case <-frames.C:
 			t.tick()
 		case <-why.C:

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -23,6 +24,9 @@ func newTaskLogs(p *program) *cobra.Command {
 		Args:              arguments(1, 1, "ID"),
 		ValidArgsFunction: p.taskIDs,
 		RunE: p.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
+			if cmd.Flags().Changed("attempt") && attempt < 1 {
+				return &mistake{cmd.CommandPath(), fmt.Errorf("--attempt %d: attempts count from 1", attempt)}
+			}
 			return p.logs(cmd.Context(), c, args[0], follow, attempt)
 		}),
 	}
@@ -33,21 +37,46 @@ func newTaskLogs(p *program) *cobra.Command {
 
 func (p *program) logs(ctx context.Context, c *client.Client, id string, follow bool, attempt int) error {
 	out := p.out.foreign()
-	var t teller = &output{p: p, out: out, only: attempt}
+	own := &sieve{teller: &output{p: p, out: out, only: attempt}}
+	var t teller = own
 	if p.json() {
 		t = eventLines{p}
 	}
+	var err error
 	if follow {
-		_, err := p.story(ctx, c, id, t)
-		return interrupted(errors.Join(err, out.Close()), id)
+		_, err = p.story(ctx, c, id, t)
+	} else {
+		err = p.sofar(ctx, c, id, t)
 	}
+	own.tell(p.talk)
+	if err := errors.Join(err, out.Close()); err != nil {
+		return interrupted(err, id)
+	}
+	if attempt > own.latest && !p.json() {
+		return fmt.Errorf("task %s has no attempt %d: it has begun %s so far", id, attempt, times(own.latest))
+	}
+	return nil
+}
+
+// sofar tells t what has happened to a task up to now.
+func (p *program) sofar(ctx context.Context, c *client.Client, id string, t teller) error {
 	for e, err := range c.Events(ctx, id, client.EventQuery{}) {
 		if err == nil {
 			err = t.event(e)
 		}
 		if err != nil {
-			return errors.Join(err, out.Close())
+			return err
 		}
 	}
-	return out.Close()
+	return nil
+}
+
+func times(n int) string {
+	switch n {
+	case 0:
+		return "no attempt"
+	case 1:
+		return "one attempt"
+	}
+	return fmt.Sprintf("%d attempts", n)
 }

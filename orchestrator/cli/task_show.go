@@ -159,7 +159,7 @@ func used(r *view.Result) string {
 	return text
 }
 
-// output10 is the last ten lines of a result's output, and where to find the rest.
+// output10 is the last ten lines of a result's output, and where to see what is kept of the rest.
 func output10(t client.Task) string {
 	if t.Result == nil || t.Result.Output == "" {
 		return ""
@@ -170,7 +170,7 @@ func output10(t client.Task) string {
 	}
 	lines := strings.Split(strings.TrimRight(string(data), "\n"), "\n")
 	var text strings.Builder
-	text.WriteString(bytesOf(max(t.Result.OutputBytes, int64(len(data)))) + "; all of it: orchestrator task logs " + visible(short(t.TaskID)))
+	text.WriteString(bytesOf(max(t.Result.OutputBytes, int64(len(data)))) + "; see: orchestrator task logs " + visible(short(t.TaskID)))
 	for _, line := range lines[max(0, len(lines)-10):] {
 		text.WriteString("\n  " + visible(strings.TrimRight(line, "\r")))
 	}
