@@ -23,6 +23,7 @@ type world struct {
 	listed    func(id subject.TaskID, attempt int, boot uint64) time.Time
 	consumer  func(name string) (delivered, acked uint64)
 	requeued  func(id subject.TaskID) int
+	lapsed    func(id subject.TaskID, agent subject.AgentID) lapse
 	busy      func() map[string]int // slots that are taken or promised, by agent id, when the world was made
 	coming    map[string]int        // promised since
 	placed    func() map[ledger.Placing]int
@@ -39,6 +40,7 @@ type action struct {
 	silent  bool
 	gone    bool
 	retryAt time.Time
+	lapsed  subject.AgentID // that did not start it
 }
 
 // decide says what is to be appended to a task now, if anything. A pure function of the task and the world.
@@ -108,8 +110,8 @@ func (w *world) queued(t ledger.Task) (action, bool) {
 	}
 	s := t.State
 	if s.Target != subject.Any && s.Target != t.Agent {
-		if why := w.stuck(t); why != "" {
-			return hold(why), true
+		if back, ok := w.stuck(t); ok {
+			return back, true
 		}
 	}
 	if s.Target == subject.Any && !w.anyoneCan(t) {

@@ -39,6 +39,7 @@ func somebody(id subject.AgentID, more ...func(*registry.Agent)) registry.Agent 
 func silent(a *registry.Agent)    { a.Live, a.Heard = false, ago(time.Hour) }
 func unheard(a *registry.Agent)   { a.Live, a.Heard = false, time.Time{} }
 func draining(a *registry.Agent)  { a.State = message.StateDraining }
+func broken(a *registry.Agent)    { a.State = message.StateBroken }
 func unable(a *registry.Agent)    { a.WorkTypes = []message.Offer{{Name: "other"}} }
 func reborn(a *registry.Agent)    { a.Boot = 9 }
 func ofDesktop(a *registry.Agent) { a.AgentType = "desktop" }
@@ -99,6 +100,7 @@ type situation struct {
 	started   time.Duration // how long the process's timers run; 0 is a day
 	taken     map[string]int
 	placed    map[ledger.Placing]int
+	lapsed    map[subject.AgentID]lapse
 	want      string // "" is nothing
 }
 
@@ -139,6 +141,10 @@ var situations = map[string]situation{
 	"held, and who is busy by the log is not it":     {task: do(held), agents: all(somebody("a"), somebody("b", roomy)), taken: map[string]int{"b": 3}, want: "queued a"},
 	"held, and who can is silent":                    {task: do(held), agents: all(somebody("a", silent))},
 	"held, and who can drains":                       {task: do(held), agents: all(somebody("a", draining))},
+	"held, and who can is broken":                    {task: do(held), agents: all(somebody("a", broken))},
+	"held, and who can has just let it lapse":        {task: do(held), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {1, noon.Add(1)}}},
+	"held, and who can has let it lapse long ago":    {task: do(held), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {1, noon}}, want: "queued a"},
+	"held, and the freest has let it lapse":          {task: do(held), agents: all(somebody("a", roomy), somebody("b")), lapsed: map[subject.AgentID]lapse{"a": {1, noon}}, want: "queued b"},
 	"held, and who is there cannot":                  {task: do(held), agents: all(somebody("a", unable))},
 	"held, and who can is of another type":           {task: do(held), agents: all(somebody("a", ofDesktop))},
 	"held for an agent, and another is free":         {task: do(held, asksForA), agents: all(somebody("b"))},
@@ -247,6 +253,7 @@ func (s situation) make() (ledger.Task, *world) {
 		},
 		consumer: func(string) (uint64, uint64) { return s.delivered, s.acked },
 		requeued: func(subject.TaskID) int { return s.requeued },
+		lapsed:   func(_ subject.TaskID, id subject.AgentID) lapse { return s.lapsed[id] },
 	}
 }
 

@@ -75,6 +75,8 @@ type Dispatcher struct {
 
 	latest *world // what the reconciler looked at last; its alone
 
+	lapses lapses
+
 	mu        sync.Mutex
 	since     time.Time              // timers start no earlier: Run began, or was itself stopped for a while
 	consumers map[string][]string    // durables that exist, by what they are for
@@ -194,6 +196,7 @@ func (d *Dispatcher) consider(ctx context.Context, t ledger.Task) {
 		d.mu.Lock()
 		delete(d.requeued, t.ID)
 		d.mu.Unlock()
+		d.lapses.forget(t.ID)
 	}
 	if t.Ended() || !d.leads.Load() {
 		return
@@ -228,6 +231,7 @@ func (d *Dispatcher) world(now time.Time) *world {
 			}
 			return p.delivered, p.acked
 		},
+		lapsed: d.lapses.get,
 		requeued: func(id subject.TaskID) int {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -244,6 +248,9 @@ func (d *Dispatcher) step(ctx context.Context, t ledger.Task, w *world) {
 	switch _, err := d.act(ctx, t, act); {
 	case err == nil:
 		w.took(t, act)
+		if act.lapsed != "" {
+			d.lapses.note(t.ID, act.lapsed, time.Now(), d.cfg.Lease)
+		}
 	case errors.Is(err, broker.ErrRefused), ctx.Err() != nil:
 		// Somebody was faster: the ledger will show it, and the task is looked at again.
 	default:

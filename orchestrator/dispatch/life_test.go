@@ -290,7 +290,7 @@ func TestPlacement(t *testing.T) {
 	if waited := log[len(log)-1].Time.Sub(log[len(log)-2].Time); waited < brisk.Lease-50*time.Millisecond {
 		t.Errorf("taken back after %v, want a lease", waited)
 	}
-	s.beat("b", 1, labelled("site", "attic"))
+	s.beating(func() { s.beat("b", 1, labelled("site", "attic")) })
 	s.until(id, "placed on b again", func(st tasklog.State) bool { return placed(st) && st.TailSeq > log[len(log)-1].Seq })
 	s.started(id, "b", 1, 1)
 	s.ends(id)

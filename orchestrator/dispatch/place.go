@@ -1,13 +1,8 @@
 package dispatch
 
 import (
-	"fmt"
-	"strings"
-	"time"
-
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
-	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -52,36 +47,42 @@ func (w *world) place(t ledger.Task) (best subject.AgentID, ok bool) {
 	return best, ok
 }
 
-// open finds the agent with most free slots.
+// open finds the agent with most free slots, among those that have let the task lapse least often.
 func (w *world) open(t ledger.Task) (best subject.AgentID, ok bool) {
-	most := 0
+	least, most := 0, 0
 	for _, a := range w.agents {
-		if free := w.free(a); free > most && w.takes(a, t) {
-			best, most = a.AgentID, free
+		free := w.free(a)
+		if free <= 0 || !w.takes(a, t) {
+			continue
+		}
+		if n := w.lapsed(t.ID, a.AgentID).times; !ok || n < least || n == least && free > most {
+			best, least, most, ok = a.AgentID, n, free, true
 		}
 	}
-	return best, most > 0
+	return best, ok
 }
 
-// takes reports whether an agent takes a task, once it has a slot for it.
+// takes reports whether an agent takes a task, once it has a slot for it. One that has just let it lapse does not.
 func (w *world) takes(a registry.Agent, t ledger.Task) bool {
-	return a.Live && a.Ready() && can(a, t)
+	return a.Live && a.Ready() && can(a, t) && !w.now.Before(w.lapsed(t.ID, a.AgentID).until)
 }
 
-// stuck says why a task is to be taken back from the agent that it was put to; "" when it is not. The time in which
+// stuck takes a task back from the agent that it was put to, if that is to be done. The time in which
 // all the agent's slots are taken does not count: it is to begin then with what it was given. But who can begin at
 // once goes before who cannot.
-func (w *world) stuck(t ledger.Task) string {
+func (w *world) stuck(t ledger.Task) (action, bool) {
 	a, known := w.agent(subject.AgentID(t.State.Target))
 	if w.now.Sub(later(later(t.Seen, w.since), a.Full)) > w.lease {
-		return "agent " + t.State.Target + " did not start it within a lease"
+		back := hold("agent " + t.State.Target + " did not start it within a lease")
+		back.lapsed = subject.AgentID(t.State.Target)
+		return back, true
 	}
 	if known && a.Free() == 0 && w.waited(t) > w.grace {
 		if other, ok := w.open(t); ok && other != a.AgentID {
-			return "agent " + t.State.Target + " has no free slot, " + string(other) + " has"
+			return hold("agent " + t.State.Target + " has no free slot, " + string(other) + " has"), true
 		}
 	}
-	return ""
+	return action{}, false
 }
 
 // anyoneCan reports whether a request may stand where any agent of its type takes it: while every live one offers the
@@ -127,56 +128,4 @@ func (w *world) took(t ledger.Task, a action) {
 		w.coming[a.target]++
 		w.ahead[ledger.Placing{Agent: a.target, Priority: t.State.Priority}]++
 	}
-}
-
-// WaitingFor says in words why a task does not run yet; "" when it runs or has ended.
-func (d *Dispatcher) WaitingFor(t ledger.Task, now time.Time) string {
-	switch s := t.State; s.Phase {
-	case tasklog.PhaseHeld, tasklog.PhaseQueued:
-		return whoFor(t, d.agents.Agents(now))
-	case tasklog.PhaseFailed:
-		if wait := s.RetryAt.Sub(now).Round(time.Second); wait > 0 {
-			return fmt.Sprintf("attempt %d of %d starts in %s", s.Attempt+1, s.Allowed, wait)
-		}
-		return fmt.Sprintf("attempt %d of %d", s.Attempt+1, s.Allowed)
-	case tasklog.PhaseCancelling:
-		if a, ok := d.agents.Agent(subject.AgentID(s.Holder), now); !ok || !a.Live {
-			return fmt.Sprintf("agent %s to confirm the stop (runner silent)", s.Holder)
-		}
-		return fmt.Sprintf("agent %s to confirm the stop", s.Holder)
-	case tasklog.PhaseNone, tasklog.PhaseRunning, tasklog.PhaseEnded:
-	}
-	return ""
-}
-
-// whoFor names the agents that a waiting task is for, and what keeps each.
-func whoFor(t ledger.Task, agents []registry.Agent) string {
-	var known, why []string
-	for _, a := range agents {
-		if a.AgentType != t.Type || t.Agent != "" && t.Agent != string(a.AgentID) {
-			continue
-		}
-		known = append(known, string(a.AgentID))
-		switch {
-		case !a.Offers(t.WorkType):
-			why = append(why, fmt.Sprintf("%s does not offer %s", a.AgentID, t.WorkType))
-		case !a.Fits(t.On, t.Needs):
-			why = append(why, fmt.Sprintf("%s has not the labels or capabilities asked for", a.AgentID))
-		case !a.Live:
-			why = append(why, fmt.Sprintf("%s is silent", a.AgentID))
-		case a.State == message.StateDraining:
-			why = append(why, fmt.Sprintf("%s is draining", a.AgentID))
-		case a.Free() == 0:
-			why = append(why, fmt.Sprintf("%s has no free slot (%d of %d)", a.AgentID, len(a.Running), a.Slots))
-		default:
-			why = append(why, fmt.Sprintf("%s is about to take it", a.AgentID))
-		}
-	}
-	switch {
-	case len(known) == 0 && t.Agent != "":
-		return fmt.Sprintf("agent %s, which has not been heard yet", t.Agent)
-	case len(known) == 0:
-		return fmt.Sprintf("an agent of type %s: none has registered yet", t.Type)
-	}
-	return fmt.Sprintf("an agent of type %s: %s", t.Type, strings.Join(why, ", "))
 }

@@ -251,7 +251,7 @@ func (a Agent) Check(workType string, parameters json.RawMessage) *fault.Fault {
 // View is the agent as people see it.
 func (a Agent) View() view.Agent {
 	v := view.Agent{
-		AgentID: string(a.AgentID), AgentType: string(a.AgentType), State: a.State, Host: a.Host,
+		AgentID: string(a.AgentID), AgentType: string(a.AgentType), State: a.State, Detail: a.Detail, Host: a.Host,
 		Version: a.Version, Slots: a.Slots, Labels: a.Labels, FirstSeen: a.FirstSeen,
 		Running: []view.Holding{}, Capabilities: []string{}, WorkTypes: []view.WorkType{},
 		Resources: view.HostResources(a.Resources),
@@ -264,7 +264,7 @@ func (a Agent) View() view.Agent {
 		v.LastSeen = new(a.Heard.UTC())
 	}
 	if !a.Live {
-		v.State = "silent"
+		v.State, v.Detail = "silent", ""
 	}
 	for _, t := range a.Running {
 		v.Running = append(v.Running, view.Holding{TaskID: string(t.TaskID), Attempt: t.Attempt})

@@ -114,7 +114,8 @@ type Event struct {
 type Agent struct {
 	AgentID      string            `json:"agent_id"`
 	AgentType    string            `json:"agent_type"`
-	State        string            `json:"state" enum:"ready,draining,silent" doc:"silent: no heartbeat for a lease"`
+	State        string            `json:"state" enum:"ready,draining,broken,silent" doc:"broken: it lives, but cannot do its work; silent: no heartbeat for a lease"`
+	Detail       string            `json:"detail,omitempty" doc:"What is wrong with it, by its own word"`
 	Host         string            `json:"host,omitempty"`
 	Version      string            `json:"version,omitempty"`
 	Slots        int               `json:"slots"`

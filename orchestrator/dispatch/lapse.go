@@ -1,0 +1,50 @@
+package dispatch
+
+import (
+	"sync"
+	"time"
+
+	"chiffon/pkg/subject"
+)
+
+// A lapse is that an agent did not start a task which was put to it.
+type lapse struct {
+	times int
+	until time.Time // it is not tried again before
+}
+
+// longestBackoff bounds how long an agent is not tried again with a task.
+const longestBackoff = 10 * time.Minute
+
+// lapses remembers them by task, until the task runs: another process does not know of them, and tries again.
+type lapses struct {
+	mu sync.Mutex
+	of map[subject.TaskID]map[subject.AgentID]lapse
+}
+
+// note counts one more, after which the agent is not tried for a lease, then for twice as long.
+func (l *lapses) note(id subject.TaskID, agent subject.AgentID, now time.Time, lease time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[subject.TaskID]map[subject.AgentID]lapse{}
+	}
+	if l.of[id] == nil {
+		l.of[id] = map[subject.AgentID]lapse{}
+	}
+	was := l.of[id][agent]
+	wait := min(longestBackoff, lease<<min(was.times, 10))
+	l.of[id][agent] = lapse{times: was.times + 1, until: now.Add(wait)}
+}
+
+func (l *lapses) get(id subject.TaskID, agent subject.AgentID) lapse {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.of[id][agent]
+}
+
+func (l *lapses) forget(id subject.TaskID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.of, id)
+}
