@@ -57,6 +57,10 @@ func TestProblems(t *testing.T) {
 	}{
 		"problem": {422, `{"title":"Unprocessable","detail":"no agent offers it","error_code":5006,"errors":[{"location":"body.work_type","message":"unknown"}]}`,
 			"no agent offers it (5006)\n  body.work_type: unknown", 5006},
+		"context": {422, `{"detail":"no agent offers mine_coins","error_code":5006,"error_context":{"supported_types":["noop","survey_host"],"work_type_requested":"mine_coins","last_heartbeat":null,"supported_versions":[]}}`,
+			"no agent offers mine_coins (5006)\n  supported_types: noop, survey_host", 5006},
+		"context that was said": {422, `{"detail":"there are noop, survey_host","error_code":5006,"error_context":{"supported_types":["noop","survey_host"],"field_name":"x"}}`,
+			"there are noop, survey_host (5006)", 5006},
 		"title only":  {404, `{"title":"Not Found"}`, "Not Found", 0},
 		"no problem":  {502, `<html>bad gateway</html>`, "answered 502 Bad Gateway and nothing an orchestrator would say", 0},
 		"a redirect":  {302, ``, "answered 302 Found", 0},
@@ -76,8 +80,11 @@ func TestProblems(t *testing.T) {
 			})
 			_, err := c.Agent(t.Context(), "nas")
 			p, ok := errors.AsType[*Problem](err)
-			if !ok || p.Status != test.status || p.ErrorCode != test.code || !strings.Contains(p.Error(), test.want) && p.Error() != test.want {
-				t.Errorf("problem = %+v (%v), want %d %q", p, err, test.status, test.want)
+			if !ok || p.Status != test.status || p.ErrorCode != test.code || !strings.Contains(p.Error(), test.want) {
+				t.Fatalf("problem = %+v (%v), want %d %q", p, err, test.status, test.want)
+			}
+			if strings.HasPrefix(name, "context") && p.Error() != test.want {
+				t.Errorf("problem says %q, want %q", p, test.want)
 			}
 		})
 	}

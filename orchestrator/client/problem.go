@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -21,6 +24,8 @@ type Problem struct {
 	TraceID   string  `json:"trace_id"`
 	TaskID    string  `json:"task_id"`
 	Errors    []Fault `json:"errors"`
+
+	Context map[string]any `json:"error_context"` // what the protocol says with ErrorCode, as supported_types
 
 	// RetryAfter is how long the server asks to wait; 0 when it does not invite a second try.
 	RetryAfter time.Duration `json:"-"`
@@ -49,7 +54,43 @@ func (p *Problem) Error() string {
 		}
 		b.WriteString(f.Message)
 	}
+	for _, name := range slices.Sorted(maps.Keys(p.Context)) {
+		if value := p.context(name, b.String()); value != "" {
+			b.WriteString("\n  " + name + ": " + value)
+		}
+	}
 	return b.String()
+}
+
+// context is one value of the context in words; empty if it has none or the text said so far has all of it.
+func (p *Problem) context(name, said string) string {
+	if name == "field_name" || name == "validation_error" { // Errors has them
+		return ""
+	}
+	list, ok := p.Context[name].([]any)
+	if !ok {
+		list = []any{p.Context[name]}
+	}
+	var words []string
+	news := false
+	for _, value := range list {
+		var word string
+		switch v := value.(type) {
+		case string:
+			word = v
+		case float64:
+			word = strconv.FormatFloat(v, 'f', -1, 64)
+		}
+		if word == "" {
+			continue
+		}
+		words = append(words, word)
+		news = news || !strings.Contains(said, word)
+	}
+	if !news {
+		return ""
+	}
+	return strings.Join(words, ", ")
 }
 
 // readProblem makes a Problem of any answer that is not 2xx, also of one that is no problem+json.
