@@ -3,8 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -48,12 +51,36 @@ func newAgentList(p *program) *cobra.Command {
 			t := table{head: []string{"ID", "STATE", "TYPE", "BUSY", "HOST", "VERSION", "LAST SEEN", "LABELS"}}
 			for _, a := range list.Agents {
 				t.rows = append(t.rows, []string{a.AgentID, a.State, a.AgentType, fmt.Sprintf("%d/%d", len(a.Running), a.Slots),
-					a.Host, a.Version, p.whenPtr(a.LastSeen), pairs(a.Labels)})
+					a.Host, a.Version, p.whenPtr(a.LastSeen), p.fewPairs(a.Labels)})
 			}
 			p.out.table(t)
 			return nil
 		}),
 	}
+}
+
+// labelRoom is how many characters of labels a row of a table has on a terminal.
+const labelRoom = 48
+
+// fewPairs is pairs, on a terminal only as many as a row has room for.
+func (p *program) fewPairs(m map[string]string) string {
+	all := pairs(m)
+	if !p.out.terminal || utf8.RuneCountInString(all) <= labelRoom {
+		return all
+	}
+	var list []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		next := append(list, cut(k+"="+m[k], labelRoom))
+		if utf8.RuneCountInString(strings.Join(next, " ")) > labelRoom {
+			break
+		}
+		list = next
+	}
+	text := strings.Join(list, " ")
+	if more := len(m) - len(list); more > 0 {
+		text += fmt.Sprintf(" …, +%d more", more)
+	}
+	return text
 }
 
 func newAgentShow(p *program) *cobra.Command {

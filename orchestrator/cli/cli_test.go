@@ -45,6 +45,33 @@ func TestSubmissionIsWhatTheFlagsSay(t *testing.T) {
 	}
 }
 
+// A flag that is given without a sense is an error that names it, and nothing is submitted.
+func TestFlagsWithoutSense(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		flags []string
+		wrong string
+	}{
+		"no time":       {[]string{"--max-duration", "0"}, "--max-duration: 0s is too short"},
+		"negative time": {[]string{"--max-duration", "-1s"}, "--max-duration: -1s is too short"},
+		"no queue time": {[]string{"--queue-timeout", "0"}, "--queue-timeout: 0s is too short"},
+		"no capability": {[]string{"--needs", ""}, "--needs: a capability is empty"},
+		"a hole":        {[]string{"--needs", "a,,b"}, "--needs: a capability is empty"},
+		"no agent":      {[]string{"--agent", ""}, "--agent: "},
+		"no request":    {[]string{"--request-id", ""}, "--request-id: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake(t)
+			f.submit = submitted
+			_, stderr, code := play(t, t.Context(), f, false, "", append([]string{"submit", "infra", "survey_host"}, test.flags...)...)
+			if code != ExitUsage || !strings.Contains(stderr, test.wrong) || len(f.bodies) != 0 {
+				t.Errorf("exit %d, %q, submitted %v, want %q", code, stderr, f.bodies, test.wrong)
+			}
+		})
+	}
+}
+
 func TestInterruptedFollowersSayThatTheTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	for _, args := range []string{"task watch 3f2a", "submit infra survey_host --follow", "submit infra survey_host --wait", "run -- sleep 9", "task logs 3f2a -f"} {

@@ -26,6 +26,7 @@ const (
 	idC = "77be0000-aaaa-8bbb-8ccc-000000000003"
 	idD = "c0ffee00-aaaa-8bbb-8ccc-000000000004"
 	idE = "e1100000-aaaa-8bbb-8ccc-000000000005"
+	idF = "f0000000-aaaa-8bbb-8ccc-000000000006"
 )
 
 // evil is what an agent or a submitter writes to play with the terminal.
@@ -54,6 +55,13 @@ func stories() []*story {
 	timedOut := newStory(idD, "survey_host").started(1, 1).ended(9, view.Error, 5001, "its time is up")
 	cancelled := newStory(idE, "survey_host").started(1, 1).ended(3, view.Cancelled, 143, "")
 	return []*story{survey(idA), retried(idB), held, timedOut, cancelled}
+}
+
+// neverBegan is a task that was cancelled while it was queued.
+func neverBegan() *story {
+	s := newStory(idF, "survey_host").ended(3, view.Cancelled, 0, "")
+	s.Result.ResourcesUsed = view.Resources{}
+	return s
 }
 
 func agents() []view.Agent {
@@ -161,6 +169,7 @@ func TestGolden(t *testing.T) {
 		"submit-wait":         {args: `submit infra survey_host --wait`},
 		"submit-wait-json":    {args: `submit infra survey_host --wait -o json`},
 		"submit-follow":       {args: `submit infra survey_host --follow`},
+		"submit-wait-follow":  {args: `submit infra survey_host --wait --follow`},
 		"submit-bad-flags":    {args: `submit Infra survey_host --priority urgent --request-id 7 --on site`},
 		"submit-refused":      {args: `submit infra mine_coins`},
 		"run":                 {args: `run -- echo hello -n`},
@@ -172,6 +181,7 @@ func TestGolden(t *testing.T) {
 		"usage-unknown":       {args: "tsk"},
 		"usage-unknown-below": {args: "task canel"},
 		"usage-flag":          {args: "task list --bad"},
+		"usage-completion":    {args: "completion tcsh"},
 		"usage-output":        {args: "task list -o yaml"},
 		"validate-one":        {args: "validate -", stdin: good},
 		"validate-lines":      {args: "validate -", stdin: good + "\n\n" + bad + "\n{\n"},

@@ -26,6 +26,9 @@ func parameters(file string, pairs []string, in io.Reader) (json.RawMessage, err
 		if !json.Valid(base) || !bytes.HasPrefix(bytes.TrimSpace(base), []byte("{")) {
 			return nil, fmt.Errorf("--params %s: not a JSON object", file)
 		}
+		if err := sizes(base); err != nil {
+			return nil, fmt.Errorf("--params %s: %w", file, err)
+		}
 		return base, nil
 	}
 	object := map[string]any{}
@@ -33,6 +36,9 @@ func parameters(file string, pairs []string, in io.Reader) (json.RawMessage, err
 	d.UseNumber()
 	if err := d.Decode(&object); err != nil || object == nil {
 		return nil, fmt.Errorf("--params %s: not a JSON object", file)
+	}
+	if err := sizes(base); err != nil {
+		return nil, fmt.Errorf("--params %s: %w", file, err)
 	}
 	given := map[string]bool{}
 	for _, pair := range pairs {
@@ -104,12 +110,29 @@ func typed(text string) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s begins like JSON but is none: %w (a string that begins so wants to be quoted as JSON)", text, err)
 		}
-		return value, nil
+		return value, sizes([]byte(text))
 	}
 	if err != nil || text != strings.TrimSpace(text) {
 		return text, nil
 	}
-	return value, nil
+	return value, sizes([]byte(text))
+}
+
+// sizes refuses JSON with a number in it that no float can hold: nobody could read it.
+func sizes(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	for {
+		t, err := d.Token()
+		if err != nil {
+			return nil // the end, or no JSON: others say so
+		}
+		if n, ok := t.(json.Number); ok {
+			if _, err := n.Float64(); err != nil {
+				return fmt.Errorf("the number %s is too large", cut(n.String(), 40))
+			}
+		}
+	}
 }
 
 // readFile reads a named file, or in for "-".

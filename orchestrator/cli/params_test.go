@@ -33,6 +33,11 @@ func TestParameters(t *testing.T) {
 		"a value and what is inside": {pairs: []string{"a=1", "a.b=2"}, wrong: "a is already something else"},
 		"what is inside and a value": {pairs: []string{"a.b=2", "a=1"}, wrong: "keys inside it"},
 		"bad JSON":                   {pairs: []string{"a=[1"}, wrong: "begins like JSON"},
+		"too large":                  {pairs: []string{"p=1e999"}, wrong: "-p p: the number 1e999 is too large"},
+		"too large inside":           {pairs: []string{"p=[{\"a\":-1e999}]"}, wrong: "-p p: the number -1e999 is too large"},
+		"too large in a file":        {file: `{"a":[1e999]}`, wrong: "--params -: the number 1e999 is too large"},
+		"too large beside pairs":     {file: `{"a":1e999}`, pairs: []string{"b=1"}, wrong: "--params -: the number 1e999 is too large"},
+		"too large, but a string":    {pairs: []string{`p="1e999"`, "q=1e308"}, want: `{"p":"1e999","q":1e308}`},
 		"two JSON values":            {pairs: []string{"a={} {}"}, wrong: "something follows"},
 	}
 	for name, test := range tests {

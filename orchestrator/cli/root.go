@@ -59,7 +59,24 @@ func newRoot(p *program) *cobra.Command {
 	})
 	root.AddCommand(commands(p)...)
 	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, completion
+		}
+	}
 	return root
+}
+
+// completion is the function of the completion command itself, called when no shell below it was named.
+func completion(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var shells []string
+	for _, sub := range cmd.Commands() {
+		shells = append(shells, sub.Name())
+	}
+	return &mistake{cmd.CommandPath(), fmt.Errorf("no completion for %q; there is one for %s", args[0], strings.Join(shells, ", "))}
 }
 
 // group is the function of a command that only has others below it.

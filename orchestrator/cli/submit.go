@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,10 +21,12 @@ type taskFlags struct {
 	priority, agent, name, requestID string
 	on, needs, labels                []string
 	maxDuration, queueTimeout        time.Duration
+	given                            func(flag string) bool // it is on the command line, perhaps empty
 }
 
 func (f *taskFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	f.given = flags.Changed
 	flags.StringVar(&f.priority, "priority", "", "`PRIORITY` critical, high, normal (default) or low")
 	flags.StringVar(&f.agent, "agent", "", "`ID` of the one agent that may do it")
 	flags.StringArrayVar(&f.on, "on", nil, "label `KEY=VALUE` that the agent must have; repeat for more")
@@ -48,12 +51,12 @@ func (f *taskFlags) submission(agentType, workType string, params json.RawMessag
 		}
 	}
 	check("AGENT_TYPE", subject.AgentType(agentType).Check())
-	if f.agent != "" {
+	if f.given("agent") { // also when it is empty: a variable that is not set must not mean any agent
 		check("--agent", subject.AgentID(f.agent).Check())
 	}
 	_, err := subject.ParsePriority(f.priority)
 	check("--priority", err)
-	if f.requestID != "" {
+	if f.given("request-id") {
 		_, err := message.ParseUUID(f.requestID)
 		check("--request-id", err)
 	}
@@ -61,20 +64,23 @@ func (f *taskFlags) submission(agentType, workType string, params json.RawMessag
 	s.On, e1 = wordPairs("on", f.on)
 	s.Labels, e2 = wordPairs("label", f.labels)
 	wrong = append(wrong, e1, e2)
-	maxDuration, err := wholeSeconds(f.maxDuration)
+	if f.given("needs") && (len(f.needs) == 0 || slices.Contains(f.needs, "")) {
+		check("--needs", errors.New("a capability is empty"))
+	}
+	maxDuration, err := f.seconds("max-duration", f.maxDuration)
 	check("--max-duration", err)
 	if maxDuration > 0 {
 		s.Hints = &view.Hints{MaxDurationSeconds: maxDuration}
 	}
-	s.QueueTimeout, err = wholeSeconds(f.queueTimeout)
+	s.QueueTimeout, err = f.seconds("queue-timeout", f.queueTimeout)
 	check("--queue-timeout", err)
 	return s, errors.Join(wrong...)
 }
 
-// wholeSeconds rounds up: a limit is never shorter than was asked for.
-func wholeSeconds(d time.Duration) (int, error) {
-	if d < 0 {
-		return 0, fmt.Errorf("%v is not a length of time", d)
+// seconds rounds up: a limit is never shorter than was asked for.
+func (f *taskFlags) seconds(flag string, d time.Duration) (int, error) {
+	if d <= 0 && f.given(flag) {
+		return 0, fmt.Errorf("%v is too short; leave it out for no limit", d)
 	}
 	return int((d + time.Second - 1) / time.Second), nil
 }
@@ -113,9 +119,8 @@ func newSubmit(p *program) *cobra.Command {
 	cmd.Flags().StringArrayVarP(&params, "param", "p", nil, "parameter `KEY=VALUE`: dots nest (a.b=1); "+
 		"numbers, true, false, null and JSON are read as such; repeat for more")
 	cmd.Flags().StringVar(&file, "params", "", "`FILE` with the parameters as a JSON object (-: standard input); --param adds to it")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end without a word")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait for the end without a word; --follow does so anyway")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "show its progress and its result")
-	cmd.MarkFlagsMutuallyExclusive("wait", "follow")
 	f.add(cmd)
 	return cmd
 }

@@ -56,7 +56,7 @@ func (p *program) showTask(t client.Task) {
 		{"ended", p.whenPtr(t.EndedAt)},
 		{"outcome", ending(t)},
 		{"fault", lastFault(t)},
-		{"used", used(t.Result)},
+		{"used", used(t)},
 		{"output", output10(t)},
 		{"trace", visible(t.TraceID)},
 		{"request", visible(t.RequestID)},
@@ -147,11 +147,12 @@ func lastFault(t client.Task) string {
 	return visible(faultText(t.Error))
 }
 
-func used(r *view.Result) string {
-	if r == nil {
+// used is empty for a task that never began, though its end is a result like others.
+func used(t client.Task) string {
+	if t.Result == nil || t.StartedAt == nil {
 		return ""
 	}
-	u := r.ResourcesUsed
+	u := t.Result.ResourcesUsed
 	text := fmt.Sprintf("%d s, %.1f s of processor", u.DurationSeconds, float64(u.CPUTimeMS)/1000)
 	if u.GPUVRAMMB > 0 {
 		text += fmt.Sprintf(", %d MB of video memory", u.GPUVRAMMB)
