@@ -110,6 +110,7 @@ func (p *program) showAgent(a client.Agent) {
 		{"agent", visible(a.AgentID)},
 		{"type", visible(a.AgentType)},
 		{"state", p.out.state(a.State)},
+		{"detail", visible(a.Detail)},
 		{"host", visible(a.Host)},
 		{"version", visible(a.Version)},
 		{"busy", fmt.Sprintf("%d of %d slots", len(a.Running), a.Slots)},

@@ -95,7 +95,7 @@ const (
 var stateColours = map[string]string{
 	"queued": dim, "held": dim, "running": cyan, "paused": yellow, "cancelling": yellow,
 	"succeeded": green, "failed": red, "cancelled": yellow, "error": red,
-	"ready": green, "draining": yellow, "silent": red,
+	"ready": green, "draining": yellow, "broken": red, "silent": red,
 }
 
 func (s *screen) paint(colour, text string) string {

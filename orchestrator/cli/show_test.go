@@ -41,3 +41,14 @@ func TestManyLabels(t *testing.T) {
 		t.Errorf("in a pipe:\n%s", stdout)
 	}
 }
+
+// An agent that is broken says why, and can't play with the terminal by that.
+func TestABrokenAgentSaysWhy(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.agents = []view.Agent{{AgentID: "nas", AgentType: "infra", State: "broken", Detail: "disk full" + evil}}
+	stdout, _, code := play(t, t.Context(), f, true, "", "agent", "show", "nas")
+	if code != 0 || !strings.Contains(stdout, "\x1b["+red+"mbroken") || !strings.Contains(stdout, "disk fullx\\x1b[2J") {
+		t.Errorf("exit %d: %q", code, stdout)
+	}
+}
