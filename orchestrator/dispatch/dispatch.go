@@ -14,7 +14,6 @@ import (
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/subject"
-	"chiffon/pkg/tasklog"
 )
 
 // Config is what an operator sets. The zero value of a field means its default.
@@ -73,8 +72,6 @@ type Dispatcher struct {
 	leads atomic.Bool
 	full  atomic.Bool // the task log has no room for new tasks
 
-	latest *world // what the reconciler looked at last; its alone
-
 	lapses lapses
 
 	mu        sync.Mutex
@@ -120,38 +117,6 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-func (d *Dispatcher) reconcile(ctx context.Context) error {
-	changes := d.ledger.Changes(ctx)
-	look, sweep := time.NewTicker(lookEvery), time.NewTicker(d.cfg.Sweep)
-	defer look.Stop()
-	defer sweep.Stop()
-	last := time.Now()
-	d.restart(last)
-	for {
-		agents := d.agents.Changed()
-		select {
-		case <-ctx.Done():
-			return nil
-		case id := <-changes:
-			if t, ok := d.ledger.Get(id); ok {
-				d.consider(ctx, t)
-			}
-		case <-agents:
-			d.sweep(ctx, waiting)
-		case <-look.C:
-			d.sweep(ctx, timed)
-		case <-sweep.C:
-			d.sweep(ctx, func(*ledger.Task) bool { return true })
-		}
-		// What a process that was stopped, or cut off, believes of others' silence is void.
-		now := time.Now()
-		if now.Sub(last) > stopped || !d.client.Connected() {
-			d.restart(now)
-		}
-		last = now
-	}
-}
-
 // restart makes all timers start anew.
 func (d *Dispatcher) restart(now time.Time) {
 	d.mu.Lock()
@@ -163,50 +128,6 @@ func (d *Dispatcher) started() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.since
-}
-
-// waiting chooses what an agent's coming may change.
-func waiting(t *ledger.Task) bool {
-	p := t.State.Phase
-	return p == tasklog.PhaseHeld || p == tasklog.PhaseQueued || p == tasklog.PhaseRunning || p == tasklog.PhaseCancelling
-}
-
-// timed chooses what waits for a moment that is short, or for a slot that somebody may have left.
-func timed(t *ledger.Task) bool {
-	p := t.State.Phase
-	return p == tasklog.PhaseFailed || p == tasklog.PhaseNone || p == tasklog.PhaseHeld || !t.Expires.IsZero()
-}
-
-func (d *Dispatcher) sweep(ctx context.Context, choose func(*ledger.Task) bool) {
-	if loading, _, _ := d.ledger.Loading(); loading || !d.leads.Load() {
-		return
-	}
-	d.latest = d.world(time.Now())
-	for _, t := range urgent(d.ledger.Open(choose)) {
-		if ctx.Err() != nil {
-			return
-		}
-		d.step(ctx, t, d.latest)
-	}
-}
-
-// consider looks at one task that has just changed.
-func (d *Dispatcher) consider(ctx context.Context, t ledger.Task) {
-	if t.Ended() || t.State.Phase == tasklog.PhaseRunning {
-		d.mu.Lock()
-		delete(d.requeued, t.ID)
-		d.mu.Unlock()
-		d.lapses.forget(t.ID)
-	}
-	if t.Ended() || !d.leads.Load() {
-		return
-	}
-	now := time.Now()
-	if d.latest == nil || now.Sub(d.latest.now) > lookEvery {
-		d.latest = d.world(now)
-	}
-	d.latest.now = now
-	d.step(ctx, t, d.latest)
 }
 
 // world gathers what decisions rest on. Consumers and slots are asked for only when a decision needs them.
@@ -237,24 +158,6 @@ func (d *Dispatcher) world(now time.Time) *world {
 			defer d.mu.Unlock()
 			return d.requeued[id]
 		},
-	}
-}
-
-func (d *Dispatcher) step(ctx context.Context, t ledger.Task, w *world) {
-	act, ok := decide(t, w)
-	if !ok {
-		return
-	}
-	switch _, err := d.act(ctx, t, act); {
-	case err == nil:
-		w.took(t, act)
-		if act.lapsed != "" {
-			d.lapses.note(t.ID, act.lapsed, time.Now(), d.cfg.Lease)
-		}
-	case errors.Is(err, broker.ErrRefused), ctx.Err() != nil:
-		// Somebody was faster: the ledger will show it, and the task is looked at again.
-	default:
-		d.log.Warn("task is not moved on", "task_id", t.ID, "trace_id", t.TraceID, "entry", act.kind, "error", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
@@ -74,7 +75,7 @@ func TestUrgentIsNext(t *testing.T) {
 	t.Error("a is handed nothing")
 }
 
-// Of what waits for one slot, the most urgent gets it.
+// Of what waits for one slot, the most urgent gets it, and of those the oldest.
 func TestUrgentGetsTheSlot(t *testing.T) {
 	t.Parallel()
 	slow := brisk
@@ -90,13 +91,39 @@ func TestUrgentGetsTheSlot(t *testing.T) {
 	}
 	s.leads()
 	s.beat("a", 1, attic)
-	first := uint64(0)
 	for _, i := range []int{2, 3, 1, 0} {
-		st := tasklog.Fold(s.until(ids[i], "placed on a", at("a")))
-		if i == 2 {
-			first = st.TailSeq
-		} else if st.TailSeq < first {
-			t.Errorf("task %d is placed at %d, before the most urgent at %d", i, st.TailSeq, first)
+		s.until(ids[i], "placed on a", at("a"))
+	}
+	if st := s.state(ids[4]); st.Phase != tasklog.PhaseHeld {
+		t.Errorf("the younger of two is %v, want held", st.Phase)
+	}
+}
+
+// However much somebody puts there by hand, others' work goes first.
+func TestStraysWait(t *testing.T) {
+	t.Parallel()
+	slow := brisk
+	slow.Lease = patience
+	s := newSite(t, slow)
+	s.leads()
+	s.beat("a", 1, labelled("site", "attic"))
+	const many = 2000
+	var all []broker.Receipt
+	for range many {
+		r, err := s.Send(subject.Request(subject.TaskID(message.NewUUID()), "infra", subject.Any, subject.Critical), []byte("hello"))
+		if err != nil {
+			t.Fatal(err)
 		}
+		all = append(all, r)
+	}
+	for _, r := range all {
+		if err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := s.submit(inTheAttic)
+	st := tasklog.Fold(s.until(id, "placed on a", at("a")))
+	if before := int(st.TailSeq) - many - 2; before > many/2 {
+		t.Errorf("%d strays were ended before the task was placed", before)
 	}
 }

@@ -12,10 +12,12 @@ import (
 // urgent sorts tasks by what is to be looked at first: what somebody holds or held, then what waits for an agent, by
 // priority and age, and last what only stands there by mistake.
 func urgent(tasks []ledger.Task) []ledger.Task {
-	slices.SortFunc(tasks, func(a, b ledger.Task) int {
-		return cmp.Or(cmp.Compare(class(a), class(b)), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.FirstSeq, b.FirstSeq))
-	})
+	slices.SortFunc(tasks, moreUrgent)
 	return tasks
+}
+
+func moreUrgent(a, b ledger.Task) int {
+	return cmp.Or(cmp.Compare(class(a), class(b)), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.FirstSeq, b.FirstSeq))
 }
 
 func class(t ledger.Task) int {
