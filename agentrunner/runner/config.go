@@ -4,6 +4,7 @@ package runner
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,6 +15,8 @@ import (
 
 	"chiffon/agentrunner/work"
 	"chiffon/pkg/broker"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
 	"chiffon/pkg/settings"
 	"chiffon/pkg/subject"
 )
@@ -89,6 +92,7 @@ func (c *Config) complete() error {
 			mistakes = append(mistakes, fmt.Errorf("NATS_URL: %w", err))
 		}
 	}
+	mistakes = append(mistakes, c.words()...)
 	if len(c.WorkDirs) == 0 {
 		c.WorkDirs = []string{"/etc/chiffon/work.d"}
 		if dir, err := os.UserConfigDir(); err == nil {
@@ -96,6 +100,20 @@ func (c *Config) complete() error {
 		}
 	}
 	return errors.Join(mistakes...)
+}
+
+// words judges labels and capabilities by what a heartbeat may hold.
+func (c Config) words() (mistakes []error) {
+	hb := message.Heartbeat{AgentID: "a", AgentType: "infra", ProtocolVersions: message.Versions, Labels: c.Labels, Capabilities: c.Capabilities}
+	_, err := json.Marshal(hb)
+	if flt, ok := errors.AsType[*fault.Fault](err); ok {
+		name := "AGENTRUNNER_LABELS"
+		if strings.HasPrefix(flt.Field(), "capabilities") {
+			name = "AGENTRUNNER_CAPABILITIES"
+		}
+		mistakes = append(mistakes, fmt.Errorf("%s: %s", name, flt.Message))
+	}
+	return mistakes
 }
 
 // Work says where the work types come from.

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -53,9 +54,16 @@ func Load(cfg Config) (*Catalogue, []Problem) {
 	for _, dir := range cfg.Dirs {
 		problems = append(problems, c.directory(dir)...)
 	}
-	for _, t := range c.types {
+	offered := 0
+	for _, t := range c.Types() {
 		if t.Reason == "" {
 			t.Reason = c.missing(t)
+		}
+		if t.Reason == "" {
+			if offered++; offered > message.MaxOffers {
+				p := Problem{File: t.File, Message: fmt.Sprintf("%d work types are offered before it, and an agent may tell no more", message.MaxOffers), Cure: "move some to another runner"}
+				t.Reason, problems = p.Error(), append(problems, p)
+			}
 		}
 	}
 	return c, problems

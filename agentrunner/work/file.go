@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"chiffon/agentrunner/child"
+	"chiffon/pkg/message"
 	"chiffon/pkg/schema"
 )
 
@@ -104,7 +105,13 @@ func (r *reader) workType(data []byte) *Type {
 		r.wrong(at, "1 to 63 of a-z 0-9 _ -, beginning with a letter", "%q is no name of a work type", t.Name)
 	}
 	t.Description = r.text(m, "description")
+	if len(t.Description) > message.MaxDescription {
+		r.wrong(m.value["description"], "shorten it", "description has %d bytes, more than the %d that an agent may tell", len(t.Description), message.MaxDescription)
+	}
 	t.Attempts = r.positive(m, "attempts", DefaultAttempts)
+	if t.Attempts > message.MaxAttempts {
+		r.wrong(m.value["attempts"], "", "attempts is %d, more than %d", t.Attempts, message.MaxAttempts)
+	}
 	t.Concurrency = r.positive(m, "concurrency", 0)
 	t.allow = r.texts(m, "allow")
 	if m.has("allow") && len(t.allow) == 0 {
@@ -151,6 +158,10 @@ func (r *reader) parameters(t *Type, m mapping) {
 		text, err := json.Marshal(object)
 		if err != nil {
 			r.wrong(n, "", "parameters: %v", err)
+			return
+		}
+		if len(text) > message.MaxSchema {
+			r.wrong(n, "shorten it", "parameters has %d bytes as JSON, more than the %d that an agent may tell", len(text), message.MaxSchema)
 			return
 		}
 		t.Parameters = text
