@@ -8,6 +8,7 @@ import (
 
 	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
+	"chiffon/pkg/natstest"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -103,9 +104,16 @@ func TestUrgentGetsTheSlot(t *testing.T) {
 func TestStraysWait(t *testing.T) {
 	t.Parallel()
 	slow := brisk
-	slow.Lease = patience
-	s := newSite(t, slow)
-	s.leads()
+	slow.Lease, slow.LeaderQuiet = patience, 3*time.Second
+	c := natstest.Run(t)
+	kv, err := c.Bucket(t.Context(), broker.StateBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), leaderKey, "another, which has just died"); err != nil {
+		t.Fatal(err)
+	}
+	s := join(t, c, slow)
 	s.beat("a", 1, labelled("site", "attic"))
 	const many = 2000
 	var all []broker.Receipt
@@ -118,6 +126,11 @@ func TestStraysWait(t *testing.T) {
 	}
 	for _, r := range all {
 		if err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := uint64(0); end <= many; { // until it is at it
+		if end, err = s.End(t.Context(), subject.TasksStream, subject.AllEvents); err != nil {
 			t.Fatal(err)
 		}
 	}
