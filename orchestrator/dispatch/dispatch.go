@@ -34,6 +34,9 @@ type Config struct {
 	// Keep is how long ended tasks are kept. Default 30 days.
 	Keep time.Duration
 
+	// KeepJunk is how long messages are kept that name a task which nobody has submitted. Default 1 h.
+	KeepJunk time.Duration
+
 	// Sweep is how often all open tasks are looked at. Default 5 s.
 	Sweep time.Duration
 
@@ -56,6 +59,7 @@ func (c Config) withDefaults() Config {
 	def(&c.Heartbeat, 5*time.Second)
 	def(&c.LostAfter, 24*time.Hour)
 	def(&c.Keep, 30*24*time.Hour)
+	def(&c.KeepJunk, time.Hour)
 	def(&c.Sweep, 5*time.Second)
 	def(&c.LeaderQuiet, 5*time.Second)
 	return c
@@ -181,6 +185,30 @@ func (d *Dispatcher) housekeep(ctx context.Context) error {
 	}
 }
 
+// some is how much is removed at a time.
+const some = 1000
+
+// sweepOut removes what was put under ids that no task has. Who does not lead drops it from memory once the leader has
+// had the time to.
+func (d *Dispatcher) sweepOut(ctx context.Context) {
+	if !d.leads.Load() {
+		for id, tail := range d.ledger.Junk(time.Now().Add(-2*d.cfg.KeepJunk), some) {
+			d.ledger.ForgetJunk(id, tail)
+		}
+		return
+	}
+	for id, tail := range d.ledger.Junk(time.Now().Add(-d.cfg.KeepJunk), some) {
+		if !d.ledger.IsJunk(id, tail) {
+			continue // it is just being submitted
+		}
+		if err := d.client.PurgeTask(ctx, subject.TasksStream, id, tail); err != nil {
+			d.log.Warn("void entries are not removed", "task_id", id, "error", err)
+			return
+		}
+		d.ledger.ForgetJunk(id, tail)
+	}
+}
+
 // forget drops what agents have said of tasks that are over. The leader also removes some tasks whose end is older than
 // the retention; never one without an end.
 func (d *Dispatcher) forget(ctx context.Context) {
@@ -188,14 +216,14 @@ func (d *Dispatcher) forget(ctx context.Context) {
 		t, ok := d.ledger.Get(id)
 		return !ok || t.Ended()
 	})
+	d.sweepOut(ctx)
 	if !d.leads.Load() {
 		return
 	}
-	const some = 1000
 	old := d.ledger.EndedBefore(time.Now().Add(-d.cfg.Keep), some)
 	for i, id := range old {
 		for _, stream := range []string{subject.StatusStream, subject.TasksStream} {
-			if err := d.client.PurgeTask(ctx, stream, id); err != nil {
+			if err := d.client.PurgeTask(ctx, stream, id, 0); err != nil {
 				d.log.Warn("old task is not removed", "task_id", id, "error", err)
 				d.ledger.Forget(old[:i]...)
 				return

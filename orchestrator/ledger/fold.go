@@ -95,31 +95,29 @@ func (l *Ledger) enter(e tasklog.Entry) {
 	id := e.Subject.Task
 	t := l.tasks[id]
 	if t == nil {
-		t = newTask(id)
-		l.tasks[id] = t
+		t = l.first(e)
 	}
-	known := t.known()
 	t.apply(e, time.Now())
-	if !known && t.known() {
+	if !t.known() {
+		l.litter(t, e)
+		l.wakeWatchers(id)
+		return
+	}
+	if l.tasks[id] == nil {
+		delete(l.junk, id)
+		l.tasks[id] = t
 		l.order = append(l.order, t)
 	}
-	switch {
-	case t.Ended():
+	l.open[id] = t
+	if t.Ended() {
 		delete(l.open, id)
-	case t.known():
-		l.open[id] = t
 	}
 	l.tell(id)
 }
 
 // tell wakes whoever watches the task. A watcher that is behind is woken once.
 func (l *Ledger) tell(id subject.TaskID) {
-	for w := range l.watchers[id] {
-		select {
-		case w <- struct{}{}:
-		default:
-		}
-	}
+	l.wakeWatchers(id)
 	if !l.loaded {
 		return
 	}
@@ -127,6 +125,15 @@ func (l *Ledger) tell(id subject.TaskID) {
 		select {
 		case c <- id:
 		default: // its reader walks over all open tasks now and then
+		}
+	}
+}
+
+func (l *Ledger) wakeWatchers(id subject.TaskID) {
+	for w := range l.watchers[id] {
+		select {
+		case w <- struct{}{}:
+		default:
 		}
 	}
 }

@@ -22,8 +22,10 @@ type Ledger struct {
 	log    *slog.Logger
 
 	mu       sync.RWMutex
-	tasks    map[subject.TaskID]*Task // also those that are known by void entries alone
-	order    []*Task                  // the others, by first entry
+	tasks    map[subject.TaskID]*Task
+	order    []*Task                  // by first entry
+	junk     map[subject.TaskID]junk  // ids that are known by void entries alone
+	dropped  bool                     // there were more of those than are kept
 	open     map[subject.TaskID]*Task // not ended
 	seq      uint64                   // folded up to here, in the task log
 	target   uint64                   // the last entry that the task log held when Run began
@@ -37,7 +39,7 @@ type Ledger struct {
 func New(client *broker.Client, log *slog.Logger) *Ledger {
 	return &Ledger{
 		client: client, log: log,
-		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{},
+		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{}, junk: map[subject.TaskID]junk{},
 		changes: map[chan subject.TaskID]bool{}, waiters: map[uint64][]chan struct{}{},
 		watchers: map[subject.TaskID]map[chan struct{}]bool{},
 	}

@@ -267,7 +267,7 @@ func TestLoadedAfterAPurge(t *testing.T) {
 	w := newWorld(t)
 	kept, gone := w.submit(order{}), w.submit(order{})
 	for _, id := range []subject.TaskID{gone, kept} {
-		if err := w.PurgeTask(t.Context(), subject.TasksStream, id); err != nil {
+		if err := w.PurgeTask(t.Context(), subject.TasksStream, id, 0); err != nil {
 			t.Fatal(err)
 		}
 		fresh, stop := w.run(ledger.New(w.Client, natstest.Log(t)))

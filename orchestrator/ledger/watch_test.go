@@ -185,7 +185,7 @@ func TestWatchTellsWhatIsMissing(t *testing.T) {
 			t.Errorf("Watch from the last status = %v, want %v", got, want[3:])
 		}
 	}
-	if err := w.PurgeTask(t.Context(), subject.StatusStream, id); err != nil {
+	if err := w.PurgeTask(t.Context(), subject.StatusStream, id, 0); err != nil {
 		t.Fatal(err)
 	}
 	want = []string{"submitted", "started", "gap of 4", "succeeded", "end"}

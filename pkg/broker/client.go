@@ -216,15 +216,19 @@ func (c *Client) StreamInfo(ctx context.Context, name string) (*jetstream.Stream
 	return s.CachedInfo(), nil
 }
 
-// PurgeTask removes a task from a stream, whole.
-func (c *Client) PurgeTask(ctx context.Context, stream string, id subject.TaskID) error {
+// PurgeTask removes a task from a stream, whole or, where upTo is not 0, up to and with a sequence.
+func (c *Client) PurgeTask(ctx context.Context, stream string, id subject.TaskID, upTo uint64) error {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
 	s, err := c.js.Stream(ctx, stream)
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", stream, err)
 	}
-	if err := s.Purge(ctx, jetstream.WithPurgeSubject(subject.Task(id))); err != nil {
+	opts := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject.Task(id))}
+	if upTo > 0 {
+		opts = append(opts, jetstream.WithPurgeSequence(upTo+1))
+	}
+	if err := s.Purge(ctx, opts...); err != nil {
 		return fmt.Errorf("purge task %s: %w", id, err)
 	}
 	return nil

@@ -150,7 +150,7 @@ func TestTaskAndLast(t *testing.T) {
 	if end, err := c.End(t.Context(), subject.TasksStream, subject.Task(id)); err != nil || end != st.TailSeq {
 		t.Errorf("end is %d, %v; want %d", end, err, st.TailSeq)
 	}
-	if err := c.PurgeTask(t.Context(), subject.TasksStream, id); err != nil {
+	if err := c.PurgeTask(t.Context(), subject.TasksStream, id, 0); err != nil {
 		t.Fatal(err)
 	}
 	if log, err := c.Task(t.Context(), id); err != nil || len(log) != 0 {

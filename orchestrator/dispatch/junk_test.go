@@ -1,0 +1,45 @@
+package dispatch
+
+import (
+	"testing"
+	"time"
+
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
+)
+
+// What was put under an id that no task has is removed in time; what stands before a task's first entry is not.
+func TestJunkIsRemoved(t *testing.T) {
+	t.Parallel()
+	cfg := brisk
+	cfg.KeepJunk = 300 * time.Millisecond
+	s := newSite(t, cfg)
+	s.leads()
+	o := order()
+	squatted := tasklog.TaskID(o.By, o.Request.RequestID)
+	s.put(subject.Event(squatted, "evil"), "junk")
+	if _, _, err := s.d.Submit(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	junk := subject.TaskID(message.NewUUID())
+	s.put(subject.Event(junk, "evil"), "junk")
+	s.put(subject.Event(junk, "evil"), "junk")
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
+		seq, err := s.End(t.Context(), subject.TasksStream, subject.Task(junk))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seq == 0 && len(s.ledger.Junk(time.Now(), 10)) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("it is still there")
+		}
+	}
+	if st := s.state(squatted); st.Phase != tasklog.PhaseQueued || st.Void != 1 {
+		t.Errorf("the task is %+v, want queued behind one void entry", st)
+	}
+}
