@@ -19,7 +19,7 @@ const orchestrator = subject.AgentType(subject.Orchestrator)
 // recorded end would be taken for somebody else's.
 func (i *Intake) keep(s *slot, d tasklog.Draft) {
 	s.record.Outcome = &d
-	if err := i.cfg.Spool.Put(s.record); err != nil {
+	if err := i.put(s); err != nil {
 		s.log.Error("outcome is told without having been kept", "error", err)
 	}
 }
@@ -137,7 +137,7 @@ func (i *Intake) late(ctx context.Context, s *slot, d tasklog.Draft) {
 		return
 	}
 	s.record.Outcome, s.record.Late = nil, data
-	if err := i.cfg.Spool.Put(s.record); err != nil {
+	if err := i.put(s); err != nil {
 		s.log.Error("late outcome is told without having been kept", "error", err)
 	}
 	i.tellLate(ctx, s)

@@ -54,6 +54,11 @@ command: [sh, -c, "head -c 1000000 /dev/zero | tr '\\0' x"]
 `,
 	"hungry": `
 attempts: 2
+limits: {max_memory_mb: 16}
+command: [sh, -c, "x=$(head -c 30000000 /dev/zero | tr '\\0' x); sleep 60; echo $x"]
+`,
+	"chatty": `
+attempts: 2
 limits: {max_output: 1KiB}
 command: [sh, -c, "head -c 100000 /dev/zero"]
 `,
@@ -84,12 +89,16 @@ type world struct {
 	*broker.Client
 	server *broker.Server
 	types  string
+
+	// answer, when set, may answer in place of get; it says so.
+	answer func() (answer []byte, done bool)
+	page   int // how many messages one answer has; 2, so that every log has several pages
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	s, c := natstest.Start(t, broker.ServerConfig{Dir: t.TempDir(), Relaxed: true})
-	w := &world{TB: t, Client: c, server: s, types: t.TempDir()}
+	w := &world{TB: t, Client: c, server: s, types: t.TempDir(), page: 2}
 	for name, text := range workTypes {
 		if err := os.WriteFile(filepath.Join(w.types, name+".yaml"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -100,23 +109,40 @@ func newWorld(t testing.TB) *world {
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- c.Serve(ctx, subject.AllCalls, w.get) }()
+	go func() { done <- c.Serve(ctx, subject.AllCalls, w.call) }()
 	t.Cleanup(func() { stop(); <-done })
 	return w
 }
 
-// get answers an agent that asks for a task's log.
-func (w *world) get(ctx context.Context, _ string, data []byte) []byte {
+func (w *world) call(ctx context.Context, _ string, data []byte) []byte {
+	if w.answer != nil {
+		if answer, done := w.answer(); done {
+			return answer
+		}
+	}
+	return w.get(ctx, data)
+}
+
+// get answers an agent that asks for a task's log, page by page. Void messages have no bodies.
+func (w *world) get(ctx context.Context, data []byte) []byte {
 	var q struct {
 		Task subject.TaskID `json:"task_id"`
+		From uint64         `json:"from"`
 	}
 	var r broker.LogReply
 	if err := json.Unmarshal(data, &q); err != nil {
 		w.Error(err)
 	}
-	for m, err := range w.Range(ctx, subject.TasksStream, subject.Task(q.Task), 1) {
+	for m, err := range w.Range(ctx, subject.TasksStream, subject.Task(q.Task), q.From) {
 		if err != nil {
 			return nil
+		}
+		if len(r.Messages) == w.page {
+			r.Next = m.Seq
+			break
+		}
+		if m.Entry().Err != nil {
+			m.Data = nil
 		}
 		r.Messages = append(r.Messages, m)
 	}

@@ -60,6 +60,12 @@ type Config struct {
 	// Silence is how often an attempt gives a sign of life. Default 10 s.
 	Silence time.Duration
 
+	// Mend is how often a runner that cannot write its spool tries to, at first. Default 5 s.
+	Mend time.Duration
+
+	// Changed is called when State says something new that is not the orchestrator's doing. Nil means never.
+	Changed func()
+
 	Log *slog.Logger
 }
 
@@ -67,12 +73,15 @@ type Config struct {
 type Intake struct {
 	cfg     Config
 	changed chan struct{} // there may be something to pull, where there was not
+	broken  chan struct{} // there is a defect, where there was none
+	unshown seldom        // to say that a log cannot be read
 
 	mu       sync.Mutex
 	slots    map[subject.TaskID]*slot
 	control  message.HeartbeatReply // the latest
 	told     int                    // how many there were
 	draining bool
+	defect   defect
 
 	attempts sync.WaitGroup
 }
@@ -90,8 +99,12 @@ func New(cfg Config) (*Intake, error) {
 	def(&cfg.Drain, 60*time.Second)
 	def(&cfg.Report, 20*time.Second)
 	def(&cfg.Pull, 30*time.Second)
+	def(&cfg.Mend, 5*time.Second)
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
+	}
 	cfg.Slots = max(cfg.Slots, 1)
-	i := &Intake{cfg: cfg, changed: make(chan struct{}, 1), slots: map[subject.TaskID]*slot{}}
+	i := &Intake{cfg: cfg, changed: make(chan struct{}, 1), broken: make(chan struct{}, 1), slots: map[subject.TaskID]*slot{}}
 	records, err := cfg.Spool.Records()
 	if err != nil {
 		// What cannot be read cannot be reported either; the orchestrator sees that this life does not list it.
@@ -136,7 +149,13 @@ func (i *Intake) Run(ctx context.Context) error {
 	for _, s := range i.held() {
 		i.attempts.Go(func() { i.settle(log, s) })
 	}
+	mended := make(chan struct{})
+	go func() {
+		defer close(mended)
+		i.mend(ctx)
+	}()
 	i.pull(ctx, contexts{log: log, work: running})
+	<-mended
 
 	i.mu.Lock()
 	i.draining = true
@@ -218,14 +237,17 @@ func (i *Intake) Running() []message.Running {
 	return list
 }
 
-// State is what a heartbeat says of it: message.StateReady or StateDraining.
-func (i *Intake) State() string {
+// State is what a heartbeat says of it: message.StateReady, StateDraining, or StateBroken with what is wrong.
+func (i *Intake) State() (state, detail string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.draining || i.control.Drain {
-		return message.StateDraining
+	switch {
+	case i.draining || i.control.Drain:
+		return message.StateDraining, i.defect.detail
+	case i.defect.detail != "":
+		return message.StateBroken, i.defect.detail
 	}
-	return message.StateReady
+	return message.StateReady, ""
 }
 
 // lease is how long one is now.
@@ -253,7 +275,7 @@ func (i *Intake) held() []*slot {
 func (i *Intake) free() (n int, consumers []string, told int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.draining || i.control.Drain || i.control.StopAll || i.control.PausedUntil != nil {
+	if i.draining || i.defect.detail != "" || i.control.Drain || i.control.StopAll || i.control.PausedUntil != nil {
 		return 0, nil, i.told
 	}
 	n = i.cfg.Slots

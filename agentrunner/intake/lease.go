@@ -52,11 +52,10 @@ func (i *Intake) confirm(ctx context.Context, s *slot) (hold, tasklog.Entry) {
 		return holdLost, e
 	}
 	// Something unreadable stands there, and may hide what counts.
-	log, err := i.log(ctx, s)
+	st, err := i.fold(ctx, s)
 	if err != nil {
 		return holdUnknown, e
 	}
-	st := tasklog.Fold(log)
 	switch {
 	case !st.Mine(string(i.cfg.Agent), s.attempt, s.boot):
 		return holdLost, e

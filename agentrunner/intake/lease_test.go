@@ -224,7 +224,10 @@ func TestDrainLetsWorkFinish(t *testing.T) {
 		a.stop(nil)
 		close(stopped)
 	}()
-	w.eventually("the agent drains", func() bool { return a.State() == message.StateDraining })
+	w.eventually("the agent drains", func() bool {
+		state, _ := a.State()
+		return state == message.StateDraining
+	})
 	next := w.submit(order{workType: "talk"})
 	d.open()
 	w.entry(id, tasklog.Succeeded)

@@ -2,7 +2,6 @@ package intake
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"time"
 
@@ -17,10 +16,6 @@ import (
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
-
-// foldPatience is how long a refused start waits to learn what the task's log adds up to. Nothing is lost when it does
-// not: the request comes again.
-const foldPatience = 10 * time.Second
 
 // A job is a request in hand with whoever does it.
 type job struct {
@@ -108,9 +103,9 @@ func (i *Intake) start(ctx context.Context, s *slot, j *job, m jetstream.Msg) bo
 		draft = draft.At(tail, s.attempt, s.boot)
 		s.record.Entry, s.record.Expect = draft.ID, tail
 		// before the append: a crash here must find that there may be a started entry
-		if err := i.cfg.Spool.Put(s.record); err != nil {
-			s.log.Error("no work without a journal", "error", err)
-			i.answer(m, replyLater)
+		if err := i.put(s); err != nil {
+			s.log.Debug("request is handed back: no work without a journal", "error", err)
+			i.answer(m, replyBack)
 			return false
 		}
 		s.lease.Store(&lease{from: time.Now(), length: i.lease()})
@@ -133,7 +128,7 @@ func (i *Intake) start(ctx context.Context, s *slot, j *job, m jetstream.Msg) bo
 		st, err := i.foldSoon(ctx, s)
 		switch {
 		case err != nil:
-			s.log.Warn("start was refused, and the log cannot be read", "error", err)
+			s.log.Debug("start was refused, and the log cannot be read", "error", err)
 			i.drop(s, m, replyLater)
 			return false
 		case st.Phase != tasklog.PhaseQueued || st.RequestSeq != j.entry.Seq:
@@ -169,88 +164,3 @@ func (i *Intake) started(s *slot) (tasklog.Draft, error) {
 
 // own is the subject of this agent's entries about a task.
 func (i *Intake) own(s *slot) string { return subject.Event(s.task, string(i.cfg.Agent)) }
-
-// history learns from the log what earlier attempts have fixed: how many are allowed, and when the first began.
-func (i *Intake) history(ctx context.Context, s *slot, j *job) {
-	j.began = time.Now()
-	if s.attempt == 1 {
-		return
-	}
-	if x := j.entry.Message.Custom.Chiffon; x != nil && x.Attempts > 0 {
-		s.record.Allowed = x.Attempts
-	}
-	ctx, cancel := context.WithTimeout(ctx, foldPatience/2)
-	defer cancel()
-	log, err := i.log(ctx, s)
-	if err != nil {
-		s.log.Warn("earlier attempts are not known", "error", err)
-		return
-	}
-	var st tasklog.State
-	var first time.Time
-	for _, e := range log {
-		var void error
-		if st, void = st.Next(e); void != nil || e.Kind != tasklog.Started {
-			continue
-		}
-		if first.IsZero() {
-			first = e.Time
-		}
-		if e.Seq == s.record.Started { // both times are the broker's
-			j.began = j.began.Add(first.Sub(e.Time))
-		}
-	}
-	if st.Allowed > 0 {
-		s.record.Allowed = st.Allowed
-	}
-}
-
-// fold asks until it knows what the task's log adds up to, or ctx ends.
-func (i *Intake) fold(ctx context.Context, s *slot) (tasklog.State, error) {
-	log, err := i.log(ctx, s)
-	return tasklog.Fold(log), err
-}
-
-func (i *Intake) foldSoon(ctx context.Context, s *slot) (tasklog.State, error) {
-	ctx, cancel := context.WithTimeout(ctx, foldPatience)
-	defer cancel()
-	return i.fold(ctx, s)
-}
-
-// log asks the orchestrator for the log of a task, until it answers or ctx ends. A task that it refuses to show has
-// no log for us.
-func (i *Intake) log(ctx context.Context, s *slot) ([]tasklog.Entry, error) {
-	question, err := json.Marshal(map[string]subject.TaskID{"task_id": s.task})
-	if err != nil {
-		return nil, err
-	}
-	for {
-		answer, err := i.cfg.Broker.Request(ctx, subject.Call(i.cfg.Agent, "get"), question)
-		var r broker.LogReply
-		if err == nil {
-			err = json.Unmarshal(answer, &r)
-		}
-		switch {
-		case err == nil && r.Error == nil:
-			entries := make([]tasklog.Entry, 0, len(r.Messages))
-			for _, m := range r.Messages {
-				entries = append(entries, m.Entry())
-			}
-			return entries, nil
-		case err == nil && !r.Error.Code.Retryable():
-			s.log.Warn("the orchestrator does not show the task", "error", r.Error.Fault())
-			return nil, nil
-		case err == nil:
-			err = r.Error.Fault()
-		}
-		s.log.Debug("log of the task is asked for again", "error", err)
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(retryEvery):
-		}
-	}
-}
-
-// retryEvery is the pause between two tries of what must come through.
-const retryEvery = 500 * time.Millisecond

@@ -39,14 +39,17 @@ type Config struct {
 	// Self is what every heartbeat says in the same words. The fields below fill in the others.
 	Self message.Heartbeat
 
-	// Now tells what is in hand and how the agent is.
-	Now func() (running []message.Running, state string)
+	// Now tells what is in hand, how the agent is, and what is wrong with it if something is.
+	Now func() (running []message.Running, state, detail string)
 
 	// Offers tells what the agent does, and a digest that changes when that does.
 	Offers func() (offers []message.Offer, digest string)
 
 	// Reply takes each answer that does not end the agent.
 	Reply func(message.HeartbeatReply)
+
+	// Changed has a heartbeat sent at once for each value that comes. Nil means never.
+	Changed <-chan struct{}
 
 	// Every is the time between two heartbeats. Default 5 s.
 	Every time.Duration
@@ -103,6 +106,7 @@ func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
 			return nil
 		case <-timer.C:
 		case <-poked:
+		case <-h.cfg.Changed:
 		}
 		if err := h.beat(ctx); err != nil {
 			return err
@@ -119,7 +123,7 @@ func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
 func (h *herald) beat(ctx context.Context) error {
 	hb := h.cfg.Self
 	hb.ProtocolVersions = message.Versions
-	hb.Running, hb.State = h.cfg.Now()
+	hb.Running, hb.State, hb.Detail = h.cfg.Now()
 	offers, digest := h.cfg.Offers()
 	hb.WorkDigest = digest
 	if h.resend || digest != h.digest || !h.answered {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,8 +46,8 @@ func config(t *testing.T, c *broker.Client) presence.Config {
 	return presence.Config{
 		Broker: c, Log: natstest.Log(t), Every: time.Hour,
 		Self: message.Heartbeat{AgentID: "one", AgentType: "infra", Boot: 7, Slots: 2, Labels: map[string]string{"a": "b"}},
-		Now: func() ([]message.Running, string) {
-			return []message.Running{{TaskID: subject.TaskID(message.NewUUID()), Attempt: 1, Boot: 6}}, message.StateReady
+		Now: func() ([]message.Running, string, string) {
+			return []message.Running{{TaskID: subject.TaskID(message.NewUUID()), Attempt: 1, Boot: 6}}, message.StateBroken, "no disk"
 		},
 		Offers: func() ([]message.Offer, string) { return []message.Offer{{Name: "x", Attempts: 4}}, "d1" },
 		Reply:  func(message.HeartbeatReply) {},
@@ -88,7 +89,7 @@ func TestHeartbeats(t *testing.T) {
 		}
 	}
 	hb := all[0]
-	if hb.AgentID != "one" || hb.Boot != 7 || len(hb.Running) != 1 || hb.State != "ready" ||
+	if hb.AgentID != "one" || hb.Boot != 7 || len(hb.Running) != 1 || hb.State != "broken" || hb.Detail != "no disk" ||
 		!slices.Contains(hb.ProtocolVersions, "1.0") || hb.Resources.CPUs == 0 || hb.Resources.MemoryMB == 0 {
 		t.Errorf("heartbeat %+v", hb)
 	}
@@ -131,7 +132,7 @@ func TestWaitsForTheOrchestrator(t *testing.T) {
 	cfg := config(t, c)
 	asked := make(chan struct{}, 10)
 	now := cfg.Now
-	cfg.Now = func() ([]message.Running, string) { asked <- struct{}{}; return now() }
+	cfg.Now = func() ([]message.Running, string, string) { asked <- struct{}{}; return now() }
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- presence.Run(ctx, cfg) }()
@@ -139,6 +140,34 @@ func TestWaitsForTheOrchestrator(t *testing.T) {
 	heard := orchestrator(t, c, func(int, message.Heartbeat) message.HeartbeatReply { return message.HeartbeatReply{} })
 	if hb := <-heard; len(hb.WorkTypes) != 1 {
 		t.Errorf("heartbeat %+v, want it with its work types", hb)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run() = %v", err)
+	}
+}
+
+// What has changed is told at once, without a poke and long before the next heartbeat is due.
+func TestChangeIsTold(t *testing.T) {
+	t.Parallel()
+	c := natstest.Run(t)
+	cfg := config(t, c)
+	var digest atomic.Value
+	digest.Store("d1")
+	cfg.Offers = func() ([]message.Offer, string) {
+		return []message.Offer{{Name: "x", Attempts: 4}}, digest.Load().(string)
+	}
+	changed := make(chan struct{})
+	cfg.Changed = changed
+	heard := orchestrator(t, c, func(int, message.Heartbeat) message.HeartbeatReply { return message.HeartbeatReply{} })
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- presence.Run(ctx, cfg) }()
+	<-heard
+	digest.Store("d2")
+	changed <- struct{}{}
+	if hb := <-heard; hb.WorkDigest != "d2" || len(hb.WorkTypes) != 1 {
+		t.Errorf("heartbeat %+v, want it with the new work types", hb)
 	}
 	stop()
 	if err := <-done; err != nil {

@@ -46,9 +46,16 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer client.Close()
 
+	changed := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // a heartbeat is about to be sent
+		}
+	}
 	in, err := intake.New(intake.Config{
 		Broker: client, Spool: state, Agent: cfg.ID, Type: cfg.Type, Host: cfg.Host, Slots: cfg.Slots,
-		Work: types.now, Dir: filepath.Join(dir, "work"), Drain: cfg.Drain, Log: log,
+		Work: types.now, Dir: filepath.Join(dir, "work"), Drain: cfg.Drain, Changed: tell, Log: log,
 	})
 	if err != nil {
 		return err
@@ -61,7 +68,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	defer stop(nil)
 	ended := make(chan error, 1)
 	go func() {
-		err := presence.Run(shown, cfg.presence(client, state, in, &types, log))
+		shows := cfg.presence(client, state, in, &types, log)
+		shows.Changed = changed
+		err := presence.Run(shown, shows)
 		if err != nil {
 			stop(fmt.Errorf("%w: %w", intake.ErrAtOnce, err))
 		}
@@ -70,7 +79,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	reloaded := make(chan struct{})
 	go func() {
 		defer close(reloaded)
-		reload(ctx, cfg, &types, in, log)
+		reload(ctx, cfg, func() {
+			types.load(cfg.Work(), log)
+			in.Refresh()
+			tell()
+		})
 	}()
 	err = in.Run(ctx)
 	stop(nil)
@@ -86,7 +99,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 func (c Config) presence(client *broker.Client, state *spool.Spool, in *intake.Intake, t *types, log *slog.Logger) presence.Config {
 	return presence.Config{
 		Broker: client, Every: c.Heartbeat, Log: log, Reply: in.Control, Offers: t.offers,
-		Now: func() ([]message.Running, string) { return in.Running(), in.State() },
+		Now: func() ([]message.Running, string, string) {
+			state, detail := in.State()
+			return in.Running(), state, detail
+		},
 		Self: message.Heartbeat{
 			AgentID: c.ID, AgentType: c.Type, Version: build.Version(), Host: c.Host, Instance: string(state.Instance),
 			Boot: state.Boot, Capabilities: c.Capabilities, Labels: c.Labels, Slots: c.Slots,
@@ -121,7 +137,7 @@ func connect(ctx context.Context, cfg Config, log *slog.Logger) (*broker.Client,
 }
 
 // reload reads the work types again when it is told to.
-func reload(ctx context.Context, cfg Config, t *types, in *intake.Intake, log *slog.Logger) {
+func reload(ctx context.Context, cfg Config, again func()) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -130,8 +146,7 @@ func reload(ctx context.Context, cfg Config, t *types, in *intake.Intake, log *s
 			if !open {
 				return
 			}
-			t.load(cfg.Work(), log)
-			in.Refresh()
+			again()
 		}
 	}
 }

@@ -98,6 +98,15 @@ func (s *Spool) Put(r Record) error {
 	return nil
 }
 
+// Try writes as much as a record may be, and removes it: nil says that Put would do.
+func (s *Spool) Try() error {
+	path := filepath.Join(s.dir, "attempts", "try")
+	if err := disk.Replace(path, make([]byte, 64<<10)); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Remove(path)
+}
+
 // Keep is a file in which the outcome of a task's work is kept when its runner dies. It goes with the record.
 func (s *Spool) Keep(id subject.TaskID) string {
 	return filepath.Join(s.dir, "attempts", string(id)+".kept")
