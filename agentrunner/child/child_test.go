@@ -375,15 +375,18 @@ func TestOutcomeIsKeptForTheNextLife(t *testing.T) {
 	cmd.Wait()
 	now, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := Kept(now, keep); !errors.Is(err, context.Canceled) {
+	if _, err := Kept(now, keep); !errors.Is(err, context.Canceled) {
 		t.Errorf("Kept while it runs: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go"), []byte("go\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	end, text, err := Kept(t.Context(), keep)
-	if err != nil || end.ExitCode != 3 || end.Stopped || len(text) != KeptOutput || !strings.HasSuffix(string(text), "\x00the end\n") {
-		t.Errorf("Kept = %+v, %d bytes, %v", end, len(text), err)
+	k, err := Kept(t.Context(), keep)
+	if err != nil || k.Outcome.ExitCode != 3 || k.Outcome.Stopped || len(k.Output) != KeptOutput || !strings.HasSuffix(string(k.Output), "\x00the end\n") {
+		t.Errorf("Kept = %+v, %d bytes, %v", k.Outcome, len(k.Output), err)
+	}
+	if want := int64(400_000 + len("the end\n") - KeptOutput); k.Lost != want {
+		t.Errorf("Kept has lost %d bytes, want %d", k.Lost, want)
 	}
 }
 
@@ -394,8 +397,8 @@ func TestOutcomeIsKeptThoughTheCallerLives(t *testing.T) {
 	if _, end := whole(t, c); end.ExitCode != 4 {
 		t.Errorf("outcome %+v", end)
 	}
-	if end, text, err := Kept(t.Context(), c.Keep); err != nil || end.ExitCode != 4 || len(text) != 0 {
-		t.Errorf("Kept = %+v, %q, %v", end, text, err)
+	if k, err := Kept(t.Context(), c.Keep); err != nil || k.Outcome.ExitCode != 4 || len(k.Output) != 0 || k.Lost != 0 {
+		t.Errorf("Kept = %+v, %v", k, err)
 	}
 }
 
@@ -409,7 +412,7 @@ func TestNothingIsKeptBySupervisorKilled(t *testing.T) {
 	p.supervisor.Process.Kill()
 	io.Copy(io.Discard, out)
 	p.Wait()
-	if _, _, err := Kept(t.Context(), c.Keep); !errors.Is(err, ErrNotKept) {
+	if _, err := Kept(t.Context(), c.Keep); !errors.Is(err, ErrNotKept) {
 		t.Errorf("Kept: %v, want ErrNotKept", err)
 	}
 }

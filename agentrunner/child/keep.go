@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unicode/utf8"
 )
 
 // KeptOutput is how many bytes of the output a Keep file holds at most: the last ones since the caller died.
@@ -18,17 +19,19 @@ const KeptOutput = 256 << 10
 // does not come back while there is a supervisor.
 var ErrNotKept = errors.New("no outcome was kept")
 
-type kept struct {
+// A Survivor is what became of a Command with Keep whose caller died.
+type Survivor struct {
 	Outcome Outcome
-	Output  []byte
+	Output  []byte // the last that came after the caller had died
+	Lost    int64  // bytes that came before those, after the caller had died too
 }
 
 // Kept reads the outcome of a Command with Keep in a later life of the caller, with the output that came after the
 // caller had died. While the program still runs it waits, until ctx ends.
-func Kept(ctx context.Context, path string) (Outcome, []byte, error) {
+func Kept(ctx context.Context, path string) (Survivor, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Outcome{}, nil, err
+		return Survivor{}, err
 	}
 	defer f.Close()
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
@@ -37,20 +40,20 @@ func Kept(ctx context.Context, path string) (Outcome, []byte, error) {
 			break
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return Outcome{}, nil, fmt.Errorf("lock %s: %w", path, err)
+			return Survivor{}, fmt.Errorf("lock %s: %w", path, err)
 		}
 		select {
 		case <-ctx.Done():
 			tick.Stop()
-			return Outcome{}, nil, context.Cause(ctx)
+			return Survivor{}, context.Cause(ctx)
 		case <-tick.C:
 		}
 	}
-	var k kept
+	var k Survivor
 	if err := json.NewDecoder(f).Decode(&k); err != nil {
-		return Outcome{}, nil, fmt.Errorf("%s: %w", path, ErrNotKept)
+		return Survivor{}, fmt.Errorf("%s: %w", path, ErrNotKept)
 	}
-	return k.Outcome, k.Output, nil
+	return k, nil
 }
 
 // create makes a Keep file and locks it. The lock belongs to the opened file, so it lasts as long as anybody has it
@@ -80,7 +83,8 @@ func (s *supervision) keep(end *Outcome) {
 		}
 	}
 	f := os.NewFile(keepFD, s.command.Keep)
-	text, err := json.Marshal(kept{*end, s.tail.take()})
+	output, lost := s.tail.take()
+	text, err := json.Marshal(Survivor{*end, output, lost})
 	if err == nil {
 		_, err = f.Write(text)
 	}
@@ -94,13 +98,15 @@ func (s *supervision) keep(end *Outcome) {
 
 // A tail keeps the last bytes that were written to it.
 type tail struct {
-	mu   sync.Mutex
-	last []byte
+	mu    sync.Mutex
+	last  []byte
+	total int64
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.total += int64(len(p))
 	t.last = append(t.last, p...)
 	if len(t.last) > 2*KeptOutput {
 		t.last = append(t.last[:0], t.last[len(t.last)-KeptOutput:]...)
@@ -108,8 +114,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (t *tail) take() []byte {
+// take returns them, from the beginning of a character on, and how many bytes came before them.
+func (t *tail) take() (last []byte, before int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last[max(0, len(t.last)-KeptOutput):]
+	last = t.last[max(0, len(t.last)-KeptOutput):]
+	for cut := 0; int64(len(last)) < t.total && cut < utf8.UTFMax-1 && !utf8.RuneStart(last[0]); cut++ {
+		last = last[1:]
+	}
+	return last, t.total - int64(len(last))
 }

@@ -25,23 +25,21 @@ func (i *Intake) attempt(cs contexts, s *slot, j job) {
 		return
 	}
 	s.record.Begun, s.record.BegunAt = true, time.Now()
-	if err := i.cfg.Spool.Put(s.record); err != nil { // before the fork: a crash from here on may have done something
+	if err := i.put(s); err != nil { // before the fork: a crash from here on may have done something
 		flt := fault.New(fault.AgentUnavailable, "agent %s cannot write its journal, so the work was not begun: %v", i.cfg.Agent, err).
 			With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", nil)
 		i.end(cs.log, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: flt}}, nil)
 		return
 	}
-	r := report.Start(report.Config{
-		Broker: i.cfg.Broker, Task: s.task, Agent: i.cfg.Agent, Type: i.cfg.Type, Trace: s.record.Trace,
-		Request: s.record.Request, Attempt: s.attempt, WorkType: s.workType, Silence: i.cfg.Silence, Log: s.log,
-	})
+	r := report.Start(i.reports(s))
 	outcome := i.work(cs.work, s, j, r)
 	if outcome.Note != "" {
 		r.Output([]byte(outcome.Note + "\n"))
 	}
 	e := ending{outcome: outcome, summary: r.Close(), begun: true}
 	flt := outcome.Fault
-	e.final = flt != nil && flt.Code == fault.Timeout && j.limit > 0 && time.Since(j.began) >= j.limit
+	e.final = flt != nil && (flt.Code == fault.Timeout && j.limit > 0 && time.Since(j.began) >= j.limit ||
+		flt.Context["limit_name"] == "max_output") // it would write as much again
 	i.end(cs.log, s, e, r)
 }
 

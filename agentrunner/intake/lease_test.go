@@ -169,6 +169,20 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// What wrote too much would do so again: it is not tried again, although its code allows that.
+func TestTooMuchOutputEndsATask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("one")
+	id := w.submit(order{workType: "chatty"})
+	if f := w.entry(id, tasklog.Error).Message.Failure; f.Code != fault.ResourceLimitExceeded || f.Context["limit_name"] != "max_output" {
+		t.Errorf("ended with %+v", f)
+	}
+	if st := w.state(id); st.Attempt != 1 || st.Void != 0 {
+		t.Errorf("state %+v", st)
+	}
+}
+
 // A task that took its time is not tried again, whatever its code allows.
 func TestDurationEndsATask(t *testing.T) {
 	t.Parallel()

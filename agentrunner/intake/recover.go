@@ -43,16 +43,20 @@ func (i *Intake) settle(ctx context.Context, s *slot) {
 		break
 	}
 	e := ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: i.died(s)}, begun: s.record.Begun}
+	var r *report.Reporter
 	if s.record.Begun && s.record.Allowed <= 1 {
 		var ok bool
-		if e, ok = i.outlived(ctx, s, e); !ok {
+		if e, r, ok = i.outlived(ctx, s, e); !ok {
 			return
 		}
 	} else {
 		s.stop.why = byLoss // its supervisor has ended it
 	}
+	if r == nil && s.record.Begun {
+		e.summary, _ = i.reported(ctx, s)
+	}
 	i.tidy(s)
-	i.end(ctx, s, e, nil)
+	i.end(ctx, s, e, r)
 }
 
 // tidy removes the directories of an attempt whose work is over.
@@ -67,18 +71,18 @@ func (i *Intake) tidy(s *slot) {
 }
 
 // outlived waits for the outcome of work that went on without its runner, and ends the work when stop is wanted. It
-// returns died when nobody knows the outcome; ok is false when ctx ended before.
-func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, ok bool) {
+// returns died when nobody knows the outcome, and no reporter then; ok is false when ctx ended before.
+func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, r *report.Reporter, ok bool) {
 	type outcome struct {
 		work.Outcome
-		output []byte
-		err    error
+		kept child.Survivor
+		err  error
 	}
 	keep := i.cfg.Spool.Keep(s.task)
 	known := make(chan outcome, 1)
 	go func() {
 		var o outcome
-		o.Outcome, o.output, o.err = work.Recover(ctx, keep)
+		o.Outcome, o.kept, o.err = work.Recover(ctx, keep)
 		known <- o
 	}()
 	var asked time.Time
@@ -87,16 +91,16 @@ func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, 
 		case o := <-known:
 			switch {
 			case ctx.Err() != nil:
-				return died, false
+				return died, nil, false
 			case o.err != nil:
 				s.log.Warn("outcome of an earlier life is lost", "error", o.err)
-				return died, true
+				return died, nil, true
 			case !asked.IsZero() && o.Status == message.ResultFailed:
 				o.Status, s.stop.why = message.ResultCancelled, byLoss
 			}
 			o.Resources.DurationSeconds = i.lasted(s)
-			sum := report.Summary{OutputBytes: int64(len(o.output)), Tail: o.output}
-			return ending{outcome: o.Outcome, summary: sum, begun: true}, true
+			sum, r := i.rest(ctx, s, o.kept)
+			return ending{outcome: o.Outcome, summary: sum, begun: true}, r, true
 		case <-time.After(i.lease() / 3):
 		case <-s.look:
 		}

@@ -30,6 +30,11 @@ type Config struct {
 	Attempt  int
 	WorkType string // name of the step that work without steps is in
 
+	// Earlier is what an earlier life had reported of the same attempt until it died, and Steps how many steps that
+	// were. It is added to the Summary.
+	Earlier Summary
+	Steps   int
+
 	// Gather is how long output waits for more of it. Default 100 ms.
 	Gather time.Duration
 
@@ -86,7 +91,7 @@ func Start(cfg Config) *Reporter {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Reporter{
-		cfg: cfg, number: 1, name: cfg.WorkType,
+		cfg: cfg, number: cfg.Steps + 1, name: cfg.WorkType, sum: cfg.Earlier, tail: cfg.Earlier.Tail,
 		window: newWindow(cfg.Broker, subject.Status(cfg.Task, cfg.Agent), cfg.Patience, cfg.Log),
 		first:  make(chan struct{}, 1), closed: make(chan struct{}),
 	}

@@ -166,15 +166,15 @@ func (j *job) pass(output io.Reader, s *stepper, over func()) {
 	}
 }
 
-// Recover returns the outcome of an attempt with Keep whose runner died, in the runner's next life, and the last output
+// Recover returns the outcome of an attempt with Keep whose runner died, in the runner's next life, with the last output
 // it wrote since. While the work goes on it waits, until ctx ends. The error is child.ErrNotKept if nobody knows the
 // outcome, fs.ErrNotExist if the program was never started.
-func Recover(ctx context.Context, keep string) (Outcome, []byte, error) {
-	result, output, err := child.Kept(ctx, keep)
+func Recover(ctx context.Context, keep string) (Outcome, child.Survivor, error) {
+	k, err := child.Kept(ctx, keep)
 	if err != nil {
-		return Outcome{}, nil, err
+		return Outcome{}, k, err
 	}
-	return judge(ctx, result, ended(result), 0), output, nil
+	return judge(ctx, k.Outcome, ended(k.Outcome), 0), k, nil
 }
 
 func ended(result child.Outcome) Outcome {
