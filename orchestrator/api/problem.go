@@ -72,6 +72,9 @@ func init() { huma.NewError = newProblem }
 // newProblem makes problems of huma's own findings. They never repeat a value: it may be a secret.
 func newProblem(status int, msg string, errs ...error) huma.StatusError {
 	p := problem(status, msg)
+	if status == http.StatusRequestEntityTooLarge {
+		p.Detail = fmt.Sprintf("the body is larger than the %d MiB allowed: send smaller parameters, such as the name of a file on the agent's host", maxBody>>20)
+	}
 	for _, err := range errs {
 		if err == nil {
 			continue

@@ -113,3 +113,11 @@ func TestProblems(t *testing.T) {
 		t.Errorf("what was refused is there: %s", list.body)
 	}
 }
+
+func TestTooLargeSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	got := newSite(t).do(post(`{"x": "` + strings.Repeat("x", 5<<20) + `"}`)).problem.Detail
+	if !strings.Contains(got, "4 MiB") || !strings.Contains(got, "file") {
+		t.Errorf("problem = %q, want the limit and what to do", got)
+	}
+}

@@ -82,7 +82,7 @@ const spare = 16 << 10
 // fits refuses a request that could not be put again for want of room in a message.
 func (d *Dispatcher) fits(draft tasklog.Draft) *fault.Fault {
 	if room := int(min(message.MaxSize, d.client.MaxPayload()) - spare); len(draft.Data) > room {
-		return fault.Invalid("", "the request has %d bytes, more than the %d that fit", len(draft.Data), room)
+		return fault.Invalid("", "the request has %d bytes, more than the %d that fit: send smaller parameters, such as the name of a file on the agent's host", len(draft.Data), room)
 	}
 	return nil
 }

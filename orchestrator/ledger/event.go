@@ -1,6 +1,8 @@
 package ledger
 
 import (
+	"strings"
+
 	"chiffon/orchestrator/view"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
@@ -28,7 +30,7 @@ func (w *watch) event(e tasklog.Entry) view.Event {
 		ev.AgentID = e.Subject.Writer
 	}
 	if e.Err != nil {
-		ev.Void = e.Err.Error()
+		ev.Void = strings.TrimPrefix(e.Err.Error(), string(e.Kind)+" ") // the event says its kind itself
 	}
 	if len(e.Data) > 0 {
 		ev.Message = e.Data

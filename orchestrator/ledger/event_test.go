@@ -49,3 +49,18 @@ func TestWatchKeepsLittleOfVoidEntries(t *testing.T) {
 		}
 	}
 }
+
+// The reason of a void entry does not say its kind again: the event does.
+func TestVoidSaysItsKindOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit(order{})
+	w.start(id, 1)
+	w.start(id, 2)
+	w.folded(w.Ledger)
+	_, events := w.shown(id, "", false)
+	last := events[len(events)-1]
+	if last.Kind != "started" || last.Void != "by a is refused while the task is running: no rule allows it" {
+		t.Errorf("%s is void: %q", last.Kind, last.Void)
+	}
+}
