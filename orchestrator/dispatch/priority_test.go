@@ -140,3 +140,17 @@ func TestStraysWait(t *testing.T) {
 		t.Errorf("%d strays were ended before the task was placed", before)
 	}
 }
+
+// One sweep does not promise a slot twice.
+func TestPlacesOnlyWhatFits(t *testing.T) {
+	t.Parallel()
+	one, w := situation{task: do(held), agents: all(somebody("a"))}.make()
+	first, ok := decide(one, w)
+	if !ok {
+		t.Fatal("decide places nothing on a free agent")
+	}
+	w.took(one, first)
+	if second, ok := decide(one, w); ok {
+		t.Errorf("decide = %v, want nothing: the slot is promised, and one task is next", second)
+	}
+}
