@@ -154,7 +154,7 @@ func (c *Client) Send(subj string, data []byte) (Receipt, error) {
 }
 
 // Wait returns nil when the message is stored. After any error it may be stored or not: send it again, readers drop
-// what they have seen.
+// what they have seen. Call it once.
 func (r Receipt) Wait(ctx context.Context) error {
 	select {
 	case <-r.ack.Ok():
