@@ -49,10 +49,12 @@ func Look(path, dir string, env []string) (string, error) {
 			continue // never what lies in the directory one happens to stand in
 		}
 		full := filepath.Join(d, path)
-		switch err := executable(full); {
-		case err == nil:
+		err := executable(full)
+		if err == nil {
 			return full, nil
-		case found == nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
+		}
+		// A directory that may not be searched holds nothing for us: what is not seen there is not what was meant.
+		if _, unseen := errors.AsType[*fs.PathError](err); !unseen && found == nil {
 			found = notExecutable(full, err)
 		}
 	}
@@ -62,6 +64,7 @@ func Look(path, dir string, env []string) (string, error) {
 	return "", &StartError{ExitNotFound, fmt.Sprintf("program %s was not found in %s: install it, or name it by its full path", path, search)}
 }
 
+// executable says what keeps a file from being run: a *fs.PathError when it cannot even be seen.
 func executable(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
