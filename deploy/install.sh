@@ -24,7 +24,8 @@ install_all() {
 			exit 1
 		fi
 	done
-	install -d "$dest$prefix/bin" "$dest$units" "$dest$sysconf/chiffon" "$dest$sysconf/chiffon/work.d"
+	install -d "$dest$prefix/bin" "$dest$units" "$dest$sysconf/chiffon" "$dest$sysconf/chiffon/work.d" \
+		"$dest$sysconf/chiffon/playbooks" "$dest$sysconf/chiffon/services"
 	for program in orchestrator agentrunner; do
 		install -m 0755 "$bin/$program" "$dest$prefix/bin/$program"
 		unit="$dest$units/chiffon-$program.service"
@@ -65,7 +66,7 @@ uninstall_all() {
 			fi
 		fi
 	done
-	for folder in "$sysconf/chiffon/work.d" "$sysconf/chiffon"; do
+	for folder in "$sysconf/chiffon/work.d" "$sysconf/chiffon/playbooks" "$sysconf/chiffon/services" "$sysconf/chiffon"; do
 		if [ -d "$dest$folder" ] && ! rmdir "$dest$folder" 2>/dev/null; then
 			say "kept   $dest$folder (it is not empty)"
 		fi
