@@ -98,10 +98,14 @@ func (s *Spool) Put(r Record) error {
 	return nil
 }
 
-// Try writes as much as a record may be, and removes it: nil says that Put would do.
+// tryBytes is what Try writes: more than the record of a start, which is what cannot be written on a full disk. Not much
+// more: a small disk must be able to recover.
+const tryBytes = 8 << 10
+
+// Try writes as much as the record of a start, and removes it: nil says that Put would do.
 func (s *Spool) Try() error {
 	path := filepath.Join(s.dir, "attempts", "try")
-	if err := disk.Replace(path, make([]byte, 64<<10)); err != nil {
+	if err := disk.Replace(path, make([]byte, tryBytes)); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return os.Remove(path)
