@@ -117,7 +117,7 @@ func TestRunCommand(t *testing.T) {
 	}
 }
 
-// standIn puts a program into a PATH that notes its arguments and replays recorded output.
+// standIn puts a program into a PATH that notes its arguments and replays output.
 func standIn(t *testing.T, name, script string) (env []string, log string) {
 	t.Helper()
 	bin := t.TempDir()
@@ -143,7 +143,7 @@ func roots(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// Recorded output of docker compose 2.29; this project has not met an engine yet.
+// Output written after that of docker compose 2.29, not recorded from it: this project has not met an engine yet.
 const fakeDocker = `
 case "$*" in
 *" pull"*) printf ' web Pulling \n web Pulled \n' >&2 ;;
