@@ -1,4 +1,4 @@
-// The orchestrator hands out work to agents and shows what becomes of it. This is its program: docs/cli.md has its commands.
+// Command orchestrator hands out work to agents and shows what becomes of it; docs/cli.md has its commands.
 package main
 
 import (
@@ -12,7 +12,11 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // under nohup it outlives its terminal
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program at once
 	err := cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
