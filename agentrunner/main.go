@@ -1,5 +1,5 @@
-// The agentrunner does the work that an orchestrator hands out, on the host it runs on. This is its program: docs/cli.md
-// has its commands.
+// Command agentrunner does the work that an orchestrator hands out, on the host it runs on; agentrunner --help lists its
+// commands, docs/settings.md its settings.
 package main
 
 import (

@@ -77,7 +77,7 @@ type Step struct {
 type Result struct {
 	Status         string    `json:"status" enum:"success,failed,cancelled"`
 	ExitCode       int       `json:"exit_code"`
-	Output         string    `json:"output,omitempty" doc:"The last 256 KiB of the output; task logs has all of it"`
+	Output         string    `json:"output,omitempty" doc:"The last 256 KiB of the output; the events of the task have what came before"`
 	OutputEncoding string    `json:"output_encoding,omitempty" enum:"base64" doc:"Set when output is not text"`
 	OutputBytes    int64     `json:"output_bytes" doc:"How much output there was in all"`
 	ResourcesUsed  Resources `json:"resources_used"`
