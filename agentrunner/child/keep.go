@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // KeptOutput is how many bytes of the output a Keep file holds at most: the last ones since the caller died.
@@ -76,6 +78,9 @@ func (s *supervision) keep(end *Outcome) {
 	if s.command.Keep == "" || !s.command.Survive {
 		return
 	}
+	if s.drained == nil && callerDied() {
+		s.abandoned() // its end has not been heard yet: the program's came first
+	}
 	if s.drained != nil {
 		select {
 		case <-s.drained:
@@ -93,6 +98,20 @@ func (s *supervision) keep(end *Outcome) {
 	}
 	if err != nil {
 		f.Truncate(0) // half an outcome is none
+	}
+}
+
+// callerDied asks the kernel whether anybody can still send orders.
+func callerDied() bool {
+	fds := []unix.PollFd{{Fd: controlFD}}
+	for {
+		switch _, err := unix.Poll(fds, 0); err {
+		case nil:
+			return fds[0].Revents&unix.POLLHUP != 0
+		case unix.EINTR:
+		default:
+			return false
+		}
 	}
 }
 
