@@ -50,7 +50,9 @@ type Task struct {
 	Attempts        int               `json:"attempts,omitempty" doc:"Executions allowed; known from the first start on"`
 	ProgressPercent *int              `json:"progress_percent,omitempty" minimum:"0" maximum:"100"`
 	Step            *Step             `json:"step,omitempty"`
-	WaitingFor      string            `json:"waiting_for,omitempty" doc:"Why it does not run yet, in words"`
+	WaitingFor      string            `json:"waiting_for,omitempty" doc:"What it waits for, in words: why it does not run yet, or whose word is missing"`
+	Cancel          *Cancel           `json:"cancel,omitempty" doc:"The stop that is wanted, or was"`
+	RetryOf         string            `json:"retry_of,omitempty" doc:"The ended task that was started anew as this one"`
 	RetryAt         *time.Time        `json:"retry_at,omitempty" doc:"When the next attempt is due"`
 	ExpiresAt       *time.Time        `json:"expires_at,omitempty" doc:"When its time in the queue is over"`
 	SubmittedAt     time.Time         `json:"submitted_at"`
@@ -58,6 +60,17 @@ type Task struct {
 	EndedAt         *time.Time        `json:"ended_at,omitempty"`
 	Result          *Result           `json:"result,omitempty" doc:"Of a task that ended with a work_result"`
 	Error           *Fault            `json:"error,omitempty" doc:"Of a task that ended with an error, or of its last failed attempt"`
+}
+
+// A Cancel says who wants a task stopped, why, and how.
+type Cancel struct {
+	By           string     `json:"by,omitempty"`
+	Reason       string     `json:"reason,omitempty"`
+	At           *time.Time `json:"at,omitempty"`
+	Signal       string     `json:"signal,omitempty"`
+	GraceSeconds int        `json:"grace_seconds,omitempty" doc:"Between the signal and the kill"`
+	Force        bool       `json:"force,omitempty"`
+	Deadline     bool       `json:"deadline,omitempty" doc:"Its time was over; nobody asked"`
 }
 
 // Hints limit an execution; 0 means no limit.
@@ -104,6 +117,9 @@ type Event struct {
 	Time    time.Time       `json:"time"`
 	AgentID string          `json:"agent_id,omitempty"`
 	Attempt int             `json:"attempt,omitempty"`
+	Writer  string          `json:"writer,omitempty" doc:"Of an entry: who appended it, an agent_id or orchestrator"`
+	Holder  string          `json:"holder,omitempty" doc:"Of an entry: the agent that holds, or held last, the task after it"`
+	Cause   string          `json:"cause,omitempty" doc:"Of an entry: why it was appended, in words"`
 	Void    string          `json:"void,omitempty" doc:"Why this entry does not count"`
 	Missing int             `json:"missing,omitempty" doc:"Of a gap: statuses that are not there any more"`
 	Message json.RawMessage `json:"message,omitempty" doc:"The protocol message as it is stored"`
@@ -114,8 +130,11 @@ type Event struct {
 type Agent struct {
 	AgentID      string            `json:"agent_id"`
 	AgentType    string            `json:"agent_type"`
-	State        string            `json:"state" enum:"ready,draining,broken,silent" doc:"broken: it lives, but cannot do its work; silent: no heartbeat for a lease"`
-	Detail       string            `json:"detail,omitempty" doc:"What is wrong with it, by its own word"`
+	State        string            `json:"state" enum:"ready,paused,draining,broken,silent" doc:"paused: it gets no new work, by a person's word or its breaker's; broken: it lives, but cannot do its work; silent: no heartbeat for a lease"`
+	Detail       string            `json:"detail,omitempty" doc:"Why, in words"`
+	PausedUntil  *time.Time        `json:"paused_until,omitempty" doc:"When it is resumed by itself"`
+	DrainUntil   *time.Time        `json:"drain_until,omitempty" doc:"When what still runs is stopped"`
+	Breaker      *Breaker          `json:"breaker,omitempty" doc:"Of an agent that has failed lately"`
 	Host         string            `json:"host,omitempty"`
 	Version      string            `json:"version,omitempty"`
 	Slots        int               `json:"slots"`
@@ -126,6 +145,24 @@ type Agent struct {
 	Resources    HostResources     `json:"resources"`
 	FirstSeen    time.Time         `json:"first_seen"`
 	LastSeen     *time.Time        `json:"last_seen,omitempty" doc:"Last heartbeat that this orchestrator heard"`
+}
+
+// A Breaker keeps new work from an agent that fails again and again.
+type Breaker struct {
+	AgentID  string     `json:"agent_id"`
+	State    string     `json:"state" enum:"closed,open,half-open"`
+	Failures int        `json:"failures" doc:"In a row"`
+	Reason   string     `json:"reason,omitempty" doc:"The latest failure"`
+	Since    *time.Time `json:"since,omitempty" doc:"When it came into this state"`
+	Until    *time.Time `json:"until,omitempty" doc:"When the agent is asked for a sign of life, of an open one"`
+}
+
+// A Why says in plain sentences why a task or an agent is where it is.
+type Why struct {
+	ID      string   `json:"id" doc:"Of the task or the agent"`
+	State   string   `json:"state"`
+	Because []string `json:"because" nullable:"false" doc:"Sentences, the weightiest first"`
+	Next    string   `json:"next,omitempty" doc:"What happens next by itself, and when, or what a person can do"`
 }
 
 // A Holding is an attempt that an agent says it holds.

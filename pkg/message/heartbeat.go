@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"chiffon/pkg/fault"
 	"chiffon/pkg/subject"
 )
 
@@ -34,6 +35,14 @@ type Heartbeat struct {
 	Resources        HostResources     `json:"resources"`
 	State            string            `json:"state,omitempty"`  // StateReady, StateDraining or StateBroken
 	Detail           string            `json:"detail,omitempty"` // what is wrong, for people
+	Refused          []Refusal         `json:"refused,omitzero"` // requests handed back before their start, of the last lease
+}
+
+// A Refusal is a request that an agent handed back before it began: no attempt was made.
+type Refusal struct {
+	TaskID  subject.TaskID `json:"task_id" wire:"need"`
+	Code    fault.Code     `json:"error_code" wire:"need"`
+	Message string         `json:"error_message" wire:"need"`
 }
 
 // Running is an attempt that an agent holds, and the boot in which it was started.
@@ -65,12 +74,14 @@ type HeartbeatReply struct {
 	ProtocolVersion string           `json:"protocol_version,omitempty"` // the lowest that both speak
 	LeaseSeconds    float64          `json:"lease_seconds,omitempty"`
 	Cancel          []subject.TaskID `json:"cancel,omitzero"`
-	PausedUntil     *time.Time       `json:"paused_until,omitempty"` // take no new work before
-	Drain           bool             `json:"drain,omitempty"`
-	SendWork        bool             `json:"send_work,omitempty"` // the next heartbeat is to hold the work types
-	StopAll         bool             `json:"stop_all,omitempty"`  // a newer process has this agent_id
-	Consumers       []string         `json:"consumers,omitzero"`  // durables to pull from, first served first
-	Error           *Failure         `json:"error,omitempty"`     // the agent is refused
+	PausedUntil     *time.Time       `json:"paused_until,omitempty"` // take no new work until a reply says so no more
+	Drain           bool             `json:"drain,omitempty"`        // take no new work until a reply says so no more
+	DrainUntil      *time.Time       `json:"drain_until,omitempty"`  // of a drain: stop then what still runs
+	Notice          string           `json:"notice,omitempty"`       // why it is paused or drained, for people
+	SendWork        bool             `json:"send_work,omitempty"`    // the next heartbeat is to hold the work types
+	StopAll         bool             `json:"stop_all,omitempty"`     // a newer process has this agent_id
+	Consumers       []string         `json:"consumers,omitzero"`     // durables to pull from, first served first
+	Error           *Failure         `json:"error,omitempty"`        // the agent is refused
 }
 
 // DecodeHeartbeat reads a heartbeat; the error is a fault 5003 with the path of the field that is wrong.

@@ -35,6 +35,8 @@ func (h *Heartbeat) check() error {
 		return wrongf("detail", "has %d bytes, more than the %d allowed", len(h.Detail), MaxDetail)
 	case len(h.Running) > MaxSlots:
 		return wrongf("running", "has %d entries, more than the %d allowed", len(h.Running), MaxSlots)
+	case len(h.Refused) > MaxSlots:
+		return wrongf("refused", "has %d entries, more than the %d allowed", len(h.Refused), MaxSlots)
 	case len(h.WorkTypes) > MaxOffers:
 		return wrongf("work_types", "has %d entries, more than the %d allowed", len(h.WorkTypes), MaxOffers)
 	}
@@ -57,6 +59,16 @@ func (h *Heartbeat) check() error {
 func (r *Running) check() error {
 	if r.Attempt < 1 {
 		return wrongf("attempt", "must be 1 or more, not %d", r.Attempt)
+	}
+	return nil
+}
+
+func (r *Refusal) check() error {
+	switch {
+	case !r.Code.Valid():
+		return wrongf("error_code", "must be 5001 to 5999, not %d", r.Code)
+	case len(r.Message) > MaxDetail:
+		return wrongf("error_message", "has %d bytes, more than the %d allowed", len(r.Message), MaxDetail)
 	}
 	return nil
 }
