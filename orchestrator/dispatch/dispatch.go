@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/broker"
@@ -44,6 +45,9 @@ type Config struct {
 	// does. Default 5 s.
 	LeaderQuiet time.Duration
 
+	// Shut says whether, at a moment, an agent is to get no new work. nil: no agent is.
+	Shut func(subject.AgentID, time.Time) gate.Shut
+
 	// Name tells this orchestrator from others that wish to lead. Must be unique.
 	Name string
 }
@@ -62,6 +66,9 @@ func (c Config) withDefaults() Config {
 	def(&c.KeepJunk, time.Hour)
 	def(&c.Sweep, 5*time.Second)
 	def(&c.LeaderQuiet, 5*time.Second)
+	if c.Shut == nil {
+		c.Shut = func(subject.AgentID, time.Time) gate.Shut { return gate.Shut{} }
+	}
 	return c
 }
 
@@ -73,8 +80,9 @@ type Dispatcher struct {
 	agents *registry.Registry
 	log    *slog.Logger
 
-	leads atomic.Bool
-	full  atomic.Bool // the task log has no room for new tasks
+	leads  atomic.Bool
+	leader atomic.Pointer[time.Time] // when somebody was last heard to lead
+	full   atomic.Bool               // the task log has no room for new tasks
 
 	lapses lapses
 

@@ -48,3 +48,10 @@ func (l *lapses) forget(id subject.TaskID) {
 	defer l.mu.Unlock()
 	delete(l.of, id)
 }
+
+// Lapsed tells how often an agent did not start a task that was put to it, and before when it is not tried again.
+// Both are forgotten once the task begins.
+func (d *Dispatcher) Lapsed(id subject.TaskID, agent subject.AgentID) (times int, until time.Time) {
+	l := d.lapses.get(id, agent)
+	return l.times, l.until
+}

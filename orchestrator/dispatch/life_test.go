@@ -350,7 +350,7 @@ func TestSilentLeaderIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	c := candidate{kv: kv, name: "two", quiet: time.Hour, changed: now}
+	c := candidate{kv: kv, name: "two", quiet: time.Hour, changed: now, log: natstest.Log(t)}
 	if c.try(t.Context(), now) {
 		t.Fatal("it leads beside a leader")
 	}

@@ -97,7 +97,8 @@ func (l *Ledger) enter(e tasklog.Entry) {
 	if t == nil {
 		t = l.first(e)
 	}
-	t.apply(e, time.Now())
+	before := t.State
+	l.say(before, e, t.apply(e, time.Now()))
 	if !t.known() {
 		l.litter(t, e)
 		l.wakeWatchers(id)

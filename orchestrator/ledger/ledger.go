@@ -31,6 +31,7 @@ type Ledger struct {
 	target   uint64                   // the last entry that the task log held when Run began
 	loaded   bool                     // seq has reached target
 	changes  map[chan subject.TaskID]bool
+	facts    map[chan Fact]bool
 	waiters  map[uint64][]chan struct{} // by the sequence they wait for
 	watchers map[subject.TaskID]map[chan struct{}]bool
 }
@@ -40,7 +41,7 @@ func New(client *broker.Client, log *slog.Logger) *Ledger {
 	return &Ledger{
 		client: client, log: log,
 		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{}, junk: map[subject.TaskID]junk{},
-		changes: map[chan subject.TaskID]bool{}, waiters: map[uint64][]chan struct{}{},
+		changes: map[chan subject.TaskID]bool{}, facts: map[chan Fact]bool{}, waiters: map[uint64][]chan struct{}{},
 		watchers: map[subject.TaskID]map[chan struct{}]bool{},
 	}
 }

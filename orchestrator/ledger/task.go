@@ -54,16 +54,15 @@ type Start struct {
 
 func newTask(id subject.TaskID) *Task { return &Task{ID: id, Percent: -1} }
 
-// apply folds one more entry of the task's log.
-func (t *Task) apply(e tasklog.Entry, now time.Time) {
+// apply folds one more entry of the task's log. The error says why it does not count.
+func (t *Task) apply(e tasklog.Entry, now time.Time) (void error) {
 	t.Seen = now
-	next, void := t.State.Next(e)
-	t.State = next
+	t.State, void = t.State.Next(e)
 	if t.FirstSeq == 0 && (void == nil || t.State.Stray != nil) {
 		t.FirstSeq, t.SubmittedAt = e.Seq, e.Time
 	}
 	if void != nil {
-		return
+		return void
 	}
 	m := e.Message
 	switch {
@@ -87,6 +86,7 @@ func (t *Task) apply(e tasklog.Entry, now time.Time) {
 			t.Percent = 100
 		}
 	}
+	return nil
 }
 
 func (t *Task) take(m message.Any) {
@@ -164,7 +164,7 @@ func (t *Task) Describe(log []tasklog.Entry) view.Task {
 	v := view.Task{}
 	var end tasklog.Entry
 	for _, e := range log {
-		full.apply(e, time.Time{})
+		_ = full.apply(e, time.Time{}) // what does not count is the history's matter
 		if full.Ended() && end.Seq == 0 {
 			end = e
 		}
