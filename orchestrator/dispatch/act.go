@@ -74,9 +74,13 @@ func write(id subject.TaskID, log []tasklog.Entry, a action) (tasklog.Draft, err
 		st.Custom.Chiffon = &message.Extension{Cancel: a.cancel}
 		return tasklog.Write(a.kind, id, own, st)
 	case tasklog.Cancelled:
-		return tasklog.Write(a.kind, id, own, answer(m, message.WorkResult{
+		r := answer(m, message.WorkResult{
 			TaskID: id, Status: message.ResultCancelled, ExitCode: 143, ResourcesUsed: &message.ResourcesUsed{},
-		}))
+		})
+		if a.cancel != nil {
+			r.Custom.Chiffon = &message.Extension{Cancel: a.cancel} // there is no cancel_requested that says who and why
+		}
+		return tasklog.Write(a.kind, id, own, r)
 	case tasklog.AttemptFailed, tasklog.Error:
 		f := answer(m, message.FailureOf(a.fault.With("task_id", string(id))))
 		f.Custom.Chiffon = &message.Extension{Silent: a.silent, Gone: a.gone}

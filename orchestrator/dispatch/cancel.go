@@ -24,7 +24,7 @@ func (d *Dispatcher) Cancel(ctx context.Context, id subject.TaskID, want message
 			return false, err
 		}
 		s := tasklog.Fold(log)
-		a := action{kind: tasklog.Cancelled}
+		a := action{kind: tasklog.Cancelled, cancel: &want}
 		switch s.Phase {
 		case tasklog.PhaseNone:
 			return false, ErrUnknown

@@ -10,7 +10,7 @@ import (
 )
 
 // saveVersion is that of what Save writes. Another one is not read.
-const saveVersion = 1
+const saveVersion = 2
 
 // ErrVersion comes back from Load for what another version of Save has written. Fold the log instead.
 var ErrVersion = errors.New("the saved ledger is of another version")

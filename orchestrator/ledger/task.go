@@ -25,15 +25,21 @@ type Task struct {
 	Needs       []string
 	Labels      map[string]string
 	MaxDuration time.Duration // over all attempts; 0 is no limit
+	MaxMemoryMB int           // that it may take; 0 is no limit
+	GPUVRAMMB   int           // of video memory that must be free
 	RequestID   message.UUID
 	TraceID     message.UUID
 	SubmittedBy string
+	RetryOf     string    // the ended task that was started anew as this one
 	Expires     time.Time // end of its time in the queue; zero is never
 	FirstSeq    uint64    // of the first entry that counts, or of a request that is at fault; 0 is no task yet
 	SubmittedAt time.Time
 	FirstStart  time.Time
 	StartedAt   time.Time
 	EndedAt     time.Time
+	EndedBy     string          // who wrote the end: an agent's id, or orchestrator
+	Cancel      *message.Cancel // the stop that is wanted, or was
+	CancelAt    time.Time       // when that was stored
 	State       tasklog.State
 	Percent     int // -1 is unknown
 	Step        view.Step
@@ -77,8 +83,11 @@ func (t *Task) apply(e tasklog.Entry, now time.Time) (void error) {
 	case m.Failure != nil:
 		t.Fault = m.Failure.Fault()
 	}
+	if x := m.Custom.Chiffon; x != nil && x.Cancel != nil && e.Subject.Writer == subject.Orchestrator {
+		t.Cancel, t.CancelAt = x.Cancel, e.Time
+	}
 	if e.Kind.End() {
-		t.EndedAt = e.Time
+		t.EndedAt, t.EndedBy = e.Time, e.Subject.Writer
 		if m.Failure == nil {
 			t.Fault = nil
 		}
@@ -94,12 +103,14 @@ func (t *Task) take(m message.Any) {
 	t.RequestID, t.TraceID = m.RequestID, m.TraceID
 	if h := m.Request.Hints; h != nil {
 		t.MaxDuration = time.Duration(h.MaxDurationSeconds) * time.Second
+		t.MaxMemoryMB, t.GPUVRAMMB = h.MaxMemoryMB, h.GPUVRAMMB
 	}
 	x := m.Custom.Chiffon
 	if x == nil {
 		x = &message.Extension{}
 	}
 	t.Name, t.Agent, t.On, t.Needs, t.Labels, t.SubmittedBy = x.Name, x.Agent, x.On, x.Needs, x.Labels, x.SubmittedBy
+	t.RetryOf = x.RetryOf
 	t.Priority, _ = subject.ParsePriority(x.Priority) // the subject, which is a priority, decides
 	if t.State.Priority != "" {
 		t.Priority = t.State.Priority
@@ -144,7 +155,7 @@ func (t *Task) View() view.Task {
 		Labels: maps.Clone(t.Labels), RequestID: string(t.RequestID), TraceID: string(t.TraceID),
 		SubmittedBy: t.SubmittedBy, AgentID: s.Holder, Attempt: s.Attempt, Attempts: s.Allowed,
 		SubmittedAt: t.SubmittedAt.UTC(), StartedAt: moment(t.StartedAt), EndedAt: moment(t.EndedAt),
-		ExpiresAt: moment(t.Expires), Error: faultView(t.Fault),
+		ExpiresAt: moment(t.Expires), Error: faultView(t.Fault), RetryOf: t.RetryOf, Cancel: t.cancelView(),
 	}
 	if s.Phase == tasklog.PhaseFailed {
 		v.RetryAt = moment(s.RetryAt)
@@ -156,6 +167,17 @@ func (t *Task) View() view.Task {
 		v.Step = new(t.Step)
 	}
 	return v
+}
+
+func (t *Task) cancelView() *view.Cancel {
+	c := t.Cancel
+	if c == nil {
+		return nil
+	}
+	return &view.Cancel{
+		By: c.By, Reason: c.Reason, At: moment(t.CancelAt), Signal: c.Signal, GraceSeconds: c.GraceSeconds,
+		Force: c.Force, Deadline: c.Deadline,
+	}
 }
 
 // Describe is one task as its log tells it, with parameters and result, and with the progress that the ledger knows.

@@ -51,6 +51,7 @@ type Task struct {
 	ProgressPercent *int              `json:"progress_percent,omitempty" minimum:"0" maximum:"100"`
 	Step            *Step             `json:"step,omitempty"`
 	WaitingFor      string            `json:"waiting_for,omitempty" doc:"What it waits for, in words: why it does not run yet, or whose word is missing"`
+	SilentSince     *time.Time        `json:"silent_since,omitempty" doc:"Last sign of life of the agent that holds it, when that is silent: the work may still be running"`
 	Cancel          *Cancel           `json:"cancel,omitempty" doc:"The stop that is wanted, or was"`
 	RetryOf         string            `json:"retry_of,omitempty" doc:"The ended task that was started anew as this one"`
 	RetryAt         *time.Time        `json:"retry_at,omitempty" doc:"When the next attempt is due"`
