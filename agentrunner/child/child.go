@@ -45,9 +45,20 @@ type Command struct {
 	// Whoever has read it removes it.
 	Keep string
 
-	// MaxMemory, in bytes, is how much resident memory the tree may hold together before it is killed. Memory that
-	// several processes share counts for each of them. Default no limit.
+	// MaxMemory, in bytes, is how much memory the tree may hold together before it is killed. The kernel holds the
+	// limit where it hands its memory controller on to us; otherwise the supervisor looks at the resident memory four
+	// times a second, and what several processes share counts for each of them. Default no limit.
 	MaxMemory int64
+
+	// MaxTime is how long the program may run before the supervisor stops it with Signal and Grace, whatever has
+	// become of the caller. Time during which the machine sleeps counts. Default no limit.
+	MaxTime time.Duration
+
+	// Owner is under what name a later life of the caller finds what is left of the tree: see Sweep. Letters, digits
+	// and -.
+	Owner string
+
+	noGroup bool // for tests: as where no control group can be made
 }
 
 // DefaultGrace is how long a tree that is told to stop may take before it is killed.
@@ -55,19 +66,22 @@ const DefaultGrace = 10 * time.Second
 
 // An Outcome says how a program ended. By then no process of its tree is left.
 type Outcome struct {
-	ExitCode int           `json:"exit_code"`           // 128+n for signal n, 127 missing program, 126 not executable
-	Signal   string        `json:"signal,omitempty"`    // the signal it died of, as "SIGTERM"
-	Stopped  bool          `json:"stopped,omitempty"`   // it was ended on request, at a deadline or by a limit
-	Expired  bool          `json:"expired,omitempty"`   // the supervisor ended it at its deadline
-	OverUsed int64         `json:"over_used,omitempty"` // bytes of memory it held when the limit ended it
-	CPU      time.Duration `json:"cpu"`                 // user and system time of the whole tree
-	MaxRSS   int64         `json:"max_rss"`             // bytes held at most by the largest process
-	Err      string        `json:"err,omitempty"`       // why the program could not be started or its end not be seen
+	ExitCode  int           `json:"exit_code"`            // 128+n for signal n, 127 missing program, 126 not executable
+	Signal    string        `json:"signal,omitempty"`     // the signal it died of, as "SIGTERM"
+	Stopped   bool          `json:"stopped,omitempty"`    // it was ended on request, at a deadline or by a limit
+	Expired   bool          `json:"expired,omitempty"`    // the supervisor ended it at its deadline
+	OverUsed  int64         `json:"over_used,omitempty"`  // bytes of memory it held when MaxMemory ended it
+	MaxMemory int64         `json:"max_memory,omitempty"` // with OverUsed: the limit
+	OverTime  time.Duration `json:"over_time,omitempty"`  // the MaxTime that ended it
+	CPU       time.Duration `json:"cpu"`                  // user and system time of the whole tree
+	MaxRSS    int64         `json:"max_rss"`              // bytes held at most by the largest process
+	Err       string        `json:"err,omitempty"`        // why the program could not be started or its end not be seen
 }
 
 // A Process is a running Command. Its methods may be called from several goroutines.
 type Process struct {
 	command    Command
+	mark       mark
 	supervisor *exec.Cmd
 	output     *output
 	pid        int
@@ -88,6 +102,10 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	if c.Grace <= 0 {
 		c.Grace = DefaultGrace
 	}
+	m, err := newMark(c.Owner)
+	if err != nil {
+		return nil, fmt.Errorf("start supervisor of %s: %w", c.Path, err)
+	}
 	var l line
 	defer l.closeTheirs()
 	if err := l.open(c); err != nil {
@@ -98,7 +116,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		// The running program itself, even when the file it came from has been replaced since.
 		Path:        "/proc/self/exe",
 		Args:        []string{"agentrunner", superviseArg},
-		Env:         []string{"GOMAXPROCS=2"},
+		Env:         m.supervisor(c.Survive),
 		Stdin:       l.stdin,
 		Stdout:      l.outputW,
 		Stderr:      l.outputW,
@@ -109,10 +127,10 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		l.closeOurs()
 		return nil, fmt.Errorf("start supervisor of %s: %w", c.Path, err)
 	}
-	p := &Process{command: c, supervisor: sup, output: &output{file: l.outputR}, control: l.controlW, done: make(chan struct{})}
+	p := &Process{command: c, mark: m, supervisor: sup, output: &output{file: l.outputR}, control: l.controlW, done: make(chan struct{})}
 	started := make(chan struct{})
 	go p.follow(l.newsR, started)
-	if err := p.order(order{Start: &c}); err != nil {
+	if err := p.order(order{Start: &startOrder{c, m.run, c.noGroup}}); err != nil {
 		p.hangUp()
 	}
 	select {
@@ -147,13 +165,7 @@ func (p *Process) Output() io.Reader { return p.output }
 // Command. It does not wait: Wait returns when nothing is left. A second call may shorten the grace, or change the
 // signal.
 func (p *Process) Stop(signal syscall.Signal, grace time.Duration) {
-	if signal == 0 {
-		signal = p.command.Signal
-	}
-	if grace <= 0 {
-		grace = p.command.Grace
-	}
-	p.order(order{Stop: &stopOrder{Signal: int(signal), GraceMS: grace.Milliseconds()}})
+	p.order(stopWith(signal, grace))
 }
 
 // Deadline has the supervisor kill the tree after d, whatever becomes of the caller, unless a later call moves the
@@ -183,6 +195,7 @@ func (p *Process) order(o order) error {
 		return os.ErrClosed
 	}
 	_, err = p.control.Write(append(text, '\n'))
+	p.supervisor.Process.Signal(syscall.SIGCONT) // should somebody have stopped it
 	return err
 }
 
@@ -223,15 +236,14 @@ func (p *Process) follow(newsR *os.File, started chan<- struct{}) {
 	p.output.finish()
 }
 
-// lost is the outcome when the supervisor was killed: nobody is left to tell the exit code or to find descendants that
-// have left the program's group, so what can still be found is killed.
+// lost is the outcome when the supervisor was killed: nobody is left to tell the exit code. What it left is ended here.
 func (p *Process) lost() *Outcome {
-	if p.pid != 0 {
-		syscall.Kill(-p.pid, syscall.SIGKILL)
+	text := fmt.Sprintf("%s: its supervisor ended before it (%s); the program was killed", p.command.Path, p.supervisor.ProcessState)
+	ctx, cancel := context.WithTimeout(context.Background(), DefaultGrace)
+	defer cancel()
+	s := sweep{owner: p.mark.owner, only: p.mark.run, killed: map[process]bool{}}
+	if _, err := s.run(ctx); err != nil {
+		text = fmt.Sprintf("%s: its supervisor ended before it (%s): %v", p.command.Path, p.supervisor.ProcessState, err)
 	}
-	return &Outcome{
-		ExitCode: 128 + int(syscall.SIGKILL),
-		Signal:   unix.SignalName(syscall.SIGKILL),
-		Err:      fmt.Sprintf("%s: its supervisor ended before it (%s); the program was killed", p.command.Path, p.supervisor.ProcessState),
-	}
+	return &Outcome{ExitCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL), Err: text}
 }

@@ -3,6 +3,7 @@ package child
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 	case IsSupervisor():
 		Supervise()
 	case len(os.Args) > 1 && os.Args[1] == "runner":
-		playRunner(os.Args[2], os.Args[3])
+		playRunner(os.Args[2])
 	}
 	os.Exit(m.Run())
 }
@@ -90,7 +91,7 @@ func TestOutcome(t *testing.T) {
 		"stdin":                  {command: Command{Path: "cat", Env: env, Stdin: []byte("hello")}, output: "hello"},
 		"no stdin":               {command: Command{Path: "cat", Env: env}},
 		"arguments stay whole":   {command: shell(`printf '<%s>' "$@"`, "a b", "", "$HOME;*"), output: "<a b><><$HOME;*>"},
-		"environment is given":   {command: Command{Path: "env", Env: append(env, "A=b")}, output: env[0] + "\nA=b\n"},
+		"environment is given":   {command: Command{Path: "env", Args: []string{"-u", markName}, Env: append(env, "A=b")}, output: env[0] + "\nA=b\n"},
 		"directory":              {command: Command{Path: "pwd", Dir: dir, Env: env}, output: dir + "\n"},
 		"relative to directory":  {command: Command{Path: "./x", Dir: filepath.Dir(write("x", "#!/bin/sh\necho x\n", 0o700)), Env: env}, output: "x\n"},
 	}
@@ -276,27 +277,41 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-func TestSupervisorKilled(t *testing.T) {
+func TestSupervisorKilledEndsTheTree(t *testing.T) {
 	t.Parallel()
-	p := start(t, shell(`echo $$; while :; do sleep 1; done`))
-	out := bufio.NewReader(p.Output())
-	pids(t, out, 1)
-	p.supervisor.Process.Kill()
-	io.Copy(io.Discard, out)
-	if end := p.Wait(); end.ExitCode != 137 || !strings.Contains(end.Err, "supervisor") {
-		t.Errorf("outcome %+v", end)
-	}
+	bothWays(t, func(t *testing.T, way func(Command) Command) {
+		for _, survive := range []bool{false, true} {
+			c := shell(runaway + `echo $$; while :; do sleep 1; done`)
+			c.Survive = survive
+			p := start(t, way(c))
+			out := bufio.NewReader(p.Output())
+			tree := pids(t, out, 2)
+			p.supervisor.Process.Kill()
+			io.Copy(io.Discard, out)
+			if end := p.Wait(); end.ExitCode != 137 || !strings.Contains(end.Err, "supervisor") {
+				t.Errorf("outcome %+v", end)
+			}
+			for _, pid := range tree {
+				if alive(pid) {
+					t.Errorf("survive %t: process %d still runs", survive, pid)
+				}
+			}
+			if left := groupsLeft(t, p.mark); len(left) > 0 {
+				t.Errorf("survive %t: groups %q are left", survive, left)
+			}
+		}
+	})
 }
 
 // playRunner is another process that runs a child and prints what the child prints, until it is killed.
-// The mode is normal, or survive, or the file for the outcome.
-func playRunner(mode, script string) {
-	c := shell(script)
-	c.Survive = mode != "normal"
-	if filepath.IsAbs(mode) {
-		c.Keep = mode
+func playRunner(spec string) {
+	var o startOrder
+	if err := json.Unmarshal([]byte(spec), &o); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
 	}
-	p, err := Start(context.Background(), c)
+	o.Command.noGroup = o.NoGroup
+	p, err := Start(context.Background(), o.Command)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -305,13 +320,17 @@ func playRunner(mode, script string) {
 	os.Exit(p.Wait().ExitCode)
 }
 
-func runner(t *testing.T, mode, script string) (*exec.Cmd, *bufio.Reader) {
+func runner(t *testing.T, c Command) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "runner", mode, script)
+	spec, err := json.Marshal(startOrder{Command: c, NoGroup: c.noGroup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "runner", string(spec))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -337,13 +356,15 @@ func ended(t *testing.T, pid int) {
 // Cut between the start of a child and its end: the runner dies.
 func TestRunnerKilledEndsTheTree(t *testing.T) {
 	t.Parallel()
-	cmd, out := runner(t, "normal", runaway+`echo $$; trap "" TERM; while :; do sleep 1; done`)
-	tree := pids(t, out, 2)
-	cmd.Process.Kill()
-	cmd.Wait()
-	for _, pid := range tree {
-		ended(t, pid)
-	}
+	bothWays(t, func(t *testing.T, way func(Command) Command) {
+		cmd, out := runner(t, way(shell(runaway+`echo $$; trap "" TERM; while :; do sleep 1; done`)))
+		tree := pids(t, out, 2)
+		cmd.Process.Kill()
+		cmd.Wait()
+		for _, pid := range tree {
+			ended(t, pid)
+		}
+	})
 }
 
 func TestRunnerKilledLetsSurvivorFinish(t *testing.T) {
@@ -351,7 +372,9 @@ func TestRunnerKilledLetsSurvivorFinish(t *testing.T) {
 	dir := t.TempDir()
 	// It goes on only when the test says so, and then writes far more than a pipe holds.
 	script := fmt.Sprintf(`cd %q; mkfifo go; echo $$; read x < go; head -c 300000 /dev/zero; echo whole > result`, dir)
-	cmd, out := runner(t, "survive", script)
+	c := shell(script)
+	c.Survive = true
+	cmd, out := runner(t, c)
 	pid := pids(t, out, 1)[0]
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -369,7 +392,9 @@ func TestOutcomeIsKeptForTheNextLife(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	keep := filepath.Join(dir, "kept")
-	cmd, out := runner(t, keep, fmt.Sprintf(`cd %q; mkfifo go; echo $$; read x < go; head -c 400000 /dev/zero; echo the end; exit 3`, dir))
+	c := shell(fmt.Sprintf(`cd %q; mkfifo go; echo $$; read x < go; head -c 400000 /dev/zero; echo the end; exit 3`, dir))
+	c.Survive, c.Keep = true, keep
+	cmd, out := runner(t, c)
 	pids(t, out, 1)
 	cmd.Process.Kill()
 	cmd.Wait()

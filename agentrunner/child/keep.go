@@ -78,7 +78,7 @@ func (s *supervision) keep(end *Outcome) {
 	if s.command.Keep == "" || !s.command.Survive {
 		return
 	}
-	if s.drained == nil && callerDied() {
+	if s.drained == nil && s.callerDied() {
 		s.abandoned() // its end has not been heard yet: the program's came first
 	}
 	if s.drained != nil {
@@ -101,14 +101,22 @@ func (s *supervision) keep(end *Outcome) {
 	}
 }
 
-// callerDied asks the kernel whether anybody can still send orders.
-func callerDied() bool {
+// callerDied asks the kernel whether anybody can still send orders; whoever has heard the end of the pipe keeps it open
+// from then on.
+func (s *supervision) callerDied() bool {
 	fds := []unix.PollFd{{Fd: controlFD}}
 	for {
 		switch _, err := unix.Poll(fds, 0); err {
 		case nil:
-			return fds[0].Revents&unix.POLLHUP != 0
+			if fds[0].Revents&unix.POLLHUP != 0 {
+				return true
+			}
 		case unix.EINTR:
+			continue
+		}
+		select {
+		case <-s.gone:
+			return true
 		default:
 			return false
 		}

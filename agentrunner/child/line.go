@@ -24,14 +24,21 @@ const (
 
 // An order goes to the supervisor: exactly one field is set, Start first.
 type order struct {
-	Start      *Command   `json:",omitempty"`
-	Stop       *stopOrder `json:",omitempty"`
-	DeadlineMS *int64     `json:",omitempty"` // from now
+	Start      *startOrder `json:",omitempty"`
+	Stop       *stopOrder  `json:",omitempty"`
+	DeadlineMS *int64      `json:",omitempty"` // from now
 }
 
+type startOrder struct {
+	Command
+	Run     string
+	NoGroup bool // end the tree without a control group
+}
+
+// A stopOrder says how; zero values mean those of the Command.
 type stopOrder struct {
-	Signal  int
-	GraceMS int64
+	Signal  int   `json:",omitempty"`
+	GraceMS int64 `json:",omitempty"`
 }
 
 // A news comes from the supervisor: the program's process id when it has started, the outcome at the end.

@@ -89,33 +89,3 @@ func variable(env []string, name string) string {
 	}
 	return ""
 }
-
-// spawn starts the program of a command in a session of its own, with the files 0, 1 and 2 of this process.
-func spawn(c Command) (pid int, err error) {
-	path, err := Look(c.Path, c.Dir, c.Env)
-	if err != nil {
-		return 0, err
-	}
-	if c.Dir != "" {
-		if info, err := os.Stat(c.Dir); err != nil || !info.IsDir() {
-			return 0, &StartError{ExitNotExecutable, fmt.Sprintf("working directory %s of %s is missing", c.Dir, c.Path)}
-		}
-	}
-	attr := &syscall.ProcAttr{Dir: c.Dir, Env: c.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
-	if attr.Env == nil {
-		attr.Env = []string{}
-	}
-	if !c.Survive {
-		attr.Sys.Pdeathsig = syscall.SIGKILL // should the supervisor itself be killed
-	}
-	pid, err = syscall.ForkExec(path, append([]string{c.Path}, c.Args...), attr)
-	switch {
-	case err == nil:
-		return pid, nil
-	case errors.Is(err, syscall.ENOENT):
-		return 0, &StartError{ExitNotFound, fmt.Sprintf("program %s names an interpreter that is missing: see its first line, or its loader", path)}
-	case errors.Is(err, syscall.ENOEXEC):
-		return 0, &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed: it is no program for this system, or lacks a first line like #!/bin/sh", path)}
-	}
-	return 0, &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed: %v", path, err)}
-}

@@ -1,6 +1,8 @@
 package child
 
 import (
+	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +36,10 @@ func Supervise() {
 		fmt.Fprintln(os.Stderr, "agentrunner supervise: the runner calls this for each task; there is nothing to call by hand")
 		os.Exit(1)
 	}
-	s := &supervision{command: *first.Start, self: os.Getpid(), news: json.NewEncoder(tell)}
+	s := &supervision{
+		command: first.Start.Command, mark: mark{first.Start.Command.Owner, first.Start.Run}, noGroup: first.Start.NoGroup,
+		self: os.Getpid(), news: json.NewEncoder(tell), gone: make(chan struct{}),
+	}
 	end := s.run(orders)
 	s.keep(end)
 	s.news.Encode(news{Outcome: end})
@@ -58,9 +63,13 @@ const (
 // A supervision is one program's tree, from start to end.
 type supervision struct {
 	command Command
-	self    int // process id: the root of the tree
-	pid     int // of the program, also its group
+	mark    mark
+	noGroup bool
+	self    int    // process id: the root of the tree
+	pid     int    // of the program, also its group
+	group   *group // nil where none can be made
 	news    *json.Encoder
+	gone    chan struct{} // closed when the caller has died
 
 	outcome  Outcome
 	ended    bool // the program itself has ended
@@ -70,7 +79,9 @@ type supervision struct {
 	timer    *time.Timer    // until the next step of ending the tree; stopped while there is none
 	tail     tail           // what the program wrote since the caller died
 	drained  chan struct{}  // closed when all of that was read; nil while the caller lives
-	deadline time.Duration  // on the clock of sinceBoot, 0 while there is none
+	deadline time.Duration  // when the tree is killed, on the clock of sinceBoot; 0 while there is none
+	overtime time.Duration  // when its MaxTime is over, likewise
+	alarm    *time.Timer    // until the next of them
 }
 
 func (s *supervision) run(orders *json.Decoder) *Outcome {
@@ -78,7 +89,7 @@ func (s *supervision) run(orders *json.Decoder) *Outcome {
 		return &Outcome{ExitCode: ExitNotExecutable, Err: fmt.Sprintf("become the reaper of %s: %v", s.command.Path, err)}
 	}
 	os.WriteFile("/proc/self/comm", []byte("agentrunner-sup"), 0) // for ps; it would read "exe"
-	pid, err := spawn(s.command)
+	pid, err := s.spawn()
 	if err != nil {
 		code := ExitNotExecutable
 		if start, ok := errors.AsType[*StartError](err); ok {
@@ -93,15 +104,30 @@ func (s *supervision) run(orders *json.Decoder) *Outcome {
 	s.timer.Stop()
 
 	said, program, empty := make(chan order), make(chan syscall.WaitStatus, 1), make(chan struct{})
-	go listen(orders, said)
+	go listen(orders, said, s.gone)
 	go reap(pid, program, empty)
 	s.loop(said, program, empty)
+	s.leaveGroup()
 
 	var used unix.Rusage
 	unix.Getrusage(unix.RUSAGE_CHILDREN, &used) // all that were waited for, and all that those waited for
 	s.outcome.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano())
 	s.outcome.MaxRSS = used.Maxrss * 1024
 	return &s.outcome
+}
+
+// spawn starts the program, in a control group where one can be made and the program can be started into it.
+func (s *supervision) spawn() (pid int, err error) {
+	if !s.noGroup {
+		s.group = newGroup(s.mark, s.command.MaxMemory)
+	}
+	pid, err = spawn(s.command, s.mark, s.group)
+	if err != nil && s.group != nil {
+		s.group.remove(0)
+		s.group = nil
+		pid, err = spawn(s.command, s.mark, nil)
+	}
+	return pid, err
 }
 
 // loop returns when no process of the tree is left.
@@ -114,30 +140,28 @@ func (s *supervision) loop(said <-chan order, program <-chan syscall.WaitStatus,
 		defer t.Stop()
 		memory = t.C
 	}
-	precise := time.NewTimer(time.Hour)
-	defer precise.Stop()
+	s.alarm = time.NewTimer(time.Hour)
+	defer s.alarm.Stop()
+	if s.command.MaxTime > 0 {
+		s.overtime = sinceBoot() + s.command.MaxTime
+	}
+	s.checkClock()
+	gone := s.gone
 	for {
 		select {
-		case o, ok := <-said:
-			switch {
-			case !ok:
-				said = nil
-				s.abandoned()
-			case o.Stop != nil:
-				s.stop(syscall.Signal(o.Stop.Signal), time.Duration(o.Stop.GraceMS)*time.Millisecond)
-			case o.DeadlineMS != nil:
-				d := time.Duration(*o.DeadlineMS) * time.Millisecond
-				s.deadline = sinceBoot() + d
-				precise.Reset(d)
-			}
+		case o := <-said:
+			s.obey(o)
+		case <-gone:
+			gone = nil
+			s.abandoned()
 		case status := <-program:
 			s.programEnded(status)
 		case <-s.timer.C:
 			s.step()
-		case <-precise.C:
-			s.checkDeadline()
+		case <-s.alarm.C:
+			s.checkClock()
 		case <-clock.C:
-			s.checkDeadline()
+			s.checkClock()
 		case <-memory:
 			s.checkMemory()
 		case <-empty:
@@ -148,6 +172,19 @@ func (s *supervision) loop(said <-chan order, program <-chan syscall.WaitStatus,
 			}
 			return
 		}
+	}
+}
+
+func (s *supervision) obey(o order) {
+	switch {
+	case o.Stop != nil:
+		s.stop(
+			cmp.Or(syscall.Signal(o.Stop.Signal), s.command.Signal),
+			cmp.Or(time.Duration(o.Stop.GraceMS)*time.Millisecond, s.command.Grace),
+		)
+	case o.DeadlineMS != nil:
+		s.deadline = sinceBoot() + time.Duration(*o.DeadlineMS)*time.Millisecond
+		s.checkClock()
 	}
 }
 
@@ -168,6 +205,9 @@ func (s *supervision) stop(signal syscall.Signal, grace time.Duration) {
 // that grows while it is killed is met again.
 func (s *supervision) step() {
 	if s.next == syscall.SIGKILL {
+		if s.group != nil {
+			s.group.kill() // at once, whatever it starts meanwhile; below, what has gone to another group
+		}
 		killTree(s.self, s.pid)
 		s.killing = true
 		s.pause = min(max(2*s.pause, killAgain), killSlowly)
@@ -205,31 +245,27 @@ func (s *supervision) abandoned() {
 	}()
 }
 
-func (s *supervision) checkDeadline() {
-	if s.deadline == 0 || sinceBoot() < s.deadline {
-		return
-	}
-	s.deadline = 0
-	s.outcome.Expired = s.outcome.Expired || !s.ended
-	s.stop(syscall.SIGKILL, 0)
-}
-
-func (s *supervision) checkMemory() {
-	if used := residentTree(s.self); used > s.command.MaxMemory && !s.outcome.Stopped && !s.ended {
-		s.outcome.OverUsed = used
-		s.stop(syscall.SIGKILL, 0)
-	}
-}
-
-// listen hands on what the caller says, and closes said when the caller has died.
-func listen(orders *json.Decoder, said chan<- order) {
-	defer close(said)
+// listen hands on what the caller says, and closes gone when it has died. From then on a later life of the caller may
+// speak: see StopKept.
+func listen(orders *json.Decoder, said chan<- order, gone chan<- struct{}) {
 	for {
 		var o order
 		if err := orders.Decode(&o); err != nil {
-			return
+			break
 		}
 		said <- o
+	}
+	close(gone)
+	// With a writing end of our own the pipe does not end again.
+	control, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", controlFD), os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	for lines := bufio.NewScanner(control); lines.Scan(); {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err == nil {
+			said <- o
+		}
 	}
 }
 
@@ -260,11 +296,4 @@ func letGo() {
 	for fd := range 3 {
 		unix.Dup3(int(null.Fd()), fd, 0)
 	}
-}
-
-// sinceBoot is a clock that also counts the time the machine sleeps.
-func sinceBoot() time.Duration {
-	var t unix.Timespec
-	unix.ClockGettime(unix.CLOCK_BOOTTIME, &t)
-	return time.Duration(t.Nano())
 }

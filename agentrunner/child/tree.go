@@ -10,12 +10,20 @@ import (
 // A process as /proc shows it.
 type process struct {
 	pid, parent, group int
-	resident           int64 // bytes
+	start              int64  // clock ticks after the machine's start; with pid it names the process for ever
+	resident           int64  // bytes
+	run                string // that it belongs to, if that is known
 }
+
+// id is what never changes of a process, and no other has.
+func (p process) id() process { return process{pid: p.pid, start: p.start} }
 
 // descendants lists what stands below a process, parents before their children. What had left before its parent ended
 // has come to the nearest subreaper, so below a supervisor nothing is missed.
-func descendants(root int) []process {
+func descendants(root int) []process { return below(processes(), root) }
+
+// processes lists all there are.
+func processes() (all []process) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil
@@ -25,19 +33,40 @@ func descendants(root int) []process {
 	if err != nil {
 		return nil
 	}
-	children := make(map[int][]process)
 	for _, name := range names {
 		if pid, err := strconv.Atoi(name); err == nil {
 			if p, ok := readStat(pid); ok {
-				children[p.parent] = append(children[p.parent], p)
+				all = append(all, p)
 			}
 		}
+	}
+	return all
+}
+
+// below lists the descendants of root among all.
+func below(all []process, root int) []process {
+	children := make(map[int][]process)
+	for _, p := range all {
+		children[p.parent] = append(children[p.parent], p)
 	}
 	list := children[root]
 	for i := 0; i < len(list); i++ {
 		list = append(list, children[list[i].pid]...)
 	}
 	return list
+}
+
+// ancestors are a process and those above it.
+func ancestors(all []process, pid int) map[int]bool {
+	parents := make(map[int]int)
+	for _, p := range all {
+		parents[p.pid] = p.parent
+	}
+	chain := map[int]bool{}
+	for ; pid > 0 && !chain[pid]; pid = parents[pid] {
+		chain[pid] = true
+	}
+	return chain
 }
 
 func readStat(pid int) (p process, ok bool) {
@@ -51,7 +80,10 @@ func readStat(pid int) (p process, ok bool) {
 		return process{}, false
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
-	return process{pid: pid, parent: number(1), group: number(2), resident: int64(number(21)) * int64(os.Getpagesize())}, true
+	return process{
+		pid: pid, parent: number(1), group: number(2),
+		start: int64(number(19)), resident: int64(number(21)) * int64(os.Getpagesize()),
+	}, true
 }
 
 // signalTree sends a signal to every process of a tree once: to the group of the program in one call, to what has left

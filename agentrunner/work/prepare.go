@@ -226,12 +226,19 @@ func (j *job) files(dir string) (argv, listing []string, cwd string, err error) 
 }
 
 // command is what runs; argv begins with the program.
-func (j *job) command(argv []string, cwd string, env []string) child.Command {
-	return child.Command{
-		Path: argv[0], Args: argv[1:], Dir: cwd, Env: env,
+func (j *job) command(a Attempt, argv []string, cwd string, env []string) child.Command {
+	c := child.Command{
+		Path: argv[0], Args: argv[1:], Dir: cwd, Env: env, Owner: a.Owner,
 		Signal: j.t.signal, Grace: j.t.grace, MaxMemory: j.maxMem,
 	}
+	if j.maxTime > 0 {
+		c.MaxTime = max(j.left(a), time.Millisecond)
+	}
+	return c
 }
+
+// left is how much of the longest time for all attempts together is left; it means nothing without such a limit.
+func (j *job) left(a Attempt) time.Duration { return j.maxTime - time.Since(a.Began) }
 
 // signalOr reads a signal's name; fallback when there is none.
 func signalOr(name string, fallback syscall.Signal) syscall.Signal {

@@ -30,14 +30,8 @@ func (j *job) Work(ctx context.Context, a Attempt, out Sink) Outcome {
 	if ctx.Err() != nil {
 		return stopped(ctx, end)
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	if j.maxTime > 0 {
-		left := j.maxTime
-		if !a.Began.IsZero() {
-			left -= time.Since(a.Began)
-		}
-		defer time.AfterFunc(left, func() { cancel(j.timeout(a)) }).Stop()
+	if a.Began.IsZero() {
+		a.Began = began
 	}
 	dir, err := os.MkdirTemp(a.Dir, fmt.Sprintf("%s-%d-", a.Task, a.Number))
 	if err != nil {
@@ -57,8 +51,8 @@ func (j *job) Work(ctx context.Context, a Attempt, out Sink) Outcome {
 		env = append(env, "CHIFFON_PARAMETERS_FILE="+name)
 	}
 	s := &stepper{rule: j.t.steps, out: out}
-	j.count(ctx, s, listing, cwd, env)
-	end = j.run(ctx, a, s, j.command(argv, cwd, env))
+	j.count(ctx, a, s, listing, cwd, env)
+	end = j.run(ctx, a, s, j.command(a, argv, cwd, env))
 	end.Resources.DurationSeconds = int((time.Since(began) + time.Second - 1) / time.Second)
 	return end
 }
@@ -73,7 +67,7 @@ func (j *job) environment(dir string) []string {
 }
 
 // count asks the listing command how many steps there will be. Without an answer nobody knows: the work goes on.
-func (j *job) count(ctx context.Context, s *stepper, listing []string, cwd string, env []string) {
+func (j *job) count(ctx context.Context, a Attempt, s *stepper, listing []string, cwd string, env []string) {
 	if s.rule == nil {
 		return
 	}
@@ -81,7 +75,7 @@ func (j *job) count(ctx context.Context, s *stepper, listing []string, cwd strin
 	if len(listing) == 0 {
 		return
 	}
-	p, err := child.Start(ctx, j.command(listing, cwd, env))
+	p, err := child.Start(ctx, j.command(a, listing, cwd, env))
 	if err != nil {
 		return
 	}
@@ -99,8 +93,12 @@ func (j *job) count(ctx context.Context, s *stepper, listing []string, cwd strin
 func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) Outcome {
 	c.Stdin, c.Survive, c.Keep = j.stdin, j.t.Attempts == 1, a.Keep
 	end := Outcome{Resources: &message.ResourcesUsed{}}
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return stopped(ctx, end)
+	case j.maxTime > 0 && j.left(a) <= 0:
+		end.Status, end.Fault = message.ResultFailed, timeout(a, j.maxTime)
+		return end
 	}
 	p, err := child.Start(ctx, c)
 	if err != nil {
@@ -108,9 +106,6 @@ func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) O
 			return stopped(ctx, end)
 		}
 		return cannot(end, err)
-	}
-	if c.Survive && j.maxTime > 0 {
-		p.Deadline(j.maxTime + 2*j.t.grace) // holds also when the runner is gone
 	}
 	if a.Started != nil {
 		a.Started(p)
@@ -131,6 +126,9 @@ func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) O
 	j.pass(p.Output(), s, over)
 	result := p.Wait()
 	unwatch()
+	if result.OverTime > 0 {
+		result.OverTime = j.maxTime // since the first attempt
+	}
 
 	end = ended(result)
 	end.Resources.GPUVRAMMB = gpu()
@@ -139,7 +137,7 @@ func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) O
 		return exceeded(end, "max_output", j.t.maxOutput, j.t.maxOutput+1)
 	default:
 	}
-	end = judge(ctx, result, end, j.maxMem)
+	end = judge(ctx, a, result, end)
 	if end.Status == message.ResultSuccess {
 		s.completed()
 	}
@@ -174,7 +172,7 @@ func Recover(ctx context.Context, keep string) (Outcome, child.Survivor, error) 
 	if err != nil {
 		return Outcome{}, k, err
 	}
-	return judge(ctx, k.Outcome, ended(k.Outcome), 0), k, nil
+	return judge(ctx, Attempt{Number: 1}, k.Outcome, ended(k.Outcome)), k, nil
 }
 
 func ended(result child.Outcome) Outcome {
@@ -185,10 +183,13 @@ func ended(result child.Outcome) Outcome {
 }
 
 // judge says what the end of a process means.
-func judge(ctx context.Context, result child.Outcome, end Outcome, maxMem int64) Outcome {
+func judge(ctx context.Context, a Attempt, result child.Outcome, end Outcome) Outcome {
 	switch {
 	case result.OverUsed > 0:
-		return exceeded(end, "max_memory_mb", maxMem>>20, result.OverUsed>>20)
+		return exceeded(end, "max_memory_mb", result.MaxMemory>>20, result.OverUsed>>20)
+	case result.OverTime > 0:
+		end.Status, end.Fault = message.ResultFailed, timeout(a, result.OverTime)
+		return end
 	case result.Expired:
 		end.Status = message.ResultFailed
 		end.Fault = fault.New(fault.Timeout, "the deadline passed before anybody moved it, so the work was ended")
@@ -207,11 +208,10 @@ func judge(ctx context.Context, result child.Outcome, end Outcome, maxMem int64)
 	return end
 }
 
-// timeout is why work is stopped that took too long.
-func (j *job) timeout(a Attempt) *Stop {
-	flt := fault.New(fault.Timeout, "max_duration_seconds: the work was not done within %s", j.maxTime).
+// timeout is what became of work that took too long: longer than limit, since its first attempt began.
+func timeout(a Attempt, limit time.Duration) *fault.Fault {
+	return fault.New(fault.Timeout, "max_duration_seconds: the work was not done within %s", limit.Round(time.Second)).
 		With("attempted_retries", max(a.Number-1, 0)).With("last_attempt", time.Now().UTC().Format(time.RFC3339))
-	return &Stop{Reason: flt.Message, Fault: flt}
 }
 
 func exceeded(end Outcome, limit string, available, required int64) Outcome {

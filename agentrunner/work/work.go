@@ -28,6 +28,7 @@ type Attempt struct {
 	Request  message.WorkRequest
 	Dir      string    // where a directory for this attempt may be made; it is removed afterwards
 	Began    time.Time // start of the task's first attempt; zero means now
+	Owner    string    // under what name child.Sweep finds what is left of the work
 
 	// Keep, if set, is a file to which the outcome of work that must not be repeated (one attempt) is also written, so
 	// that it is not lost when the runner dies: see Recover. Whoever has the outcome removes it.

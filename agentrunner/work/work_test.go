@@ -191,11 +191,14 @@ func TestEnvironment(t *testing.T) {
 		if strings.HasPrefix(kv, "HOME=/") {
 			got[i] = "HOME"
 		}
+		if strings.HasPrefix(kv, "CHIFFON_SUPERVISED=") {
+			got[i] = "CHIFFON_SUPERVISED"
+		}
 	}
 	slices.Sort(got)
 	want := []string{
 		"CHIFFON_AGENT_ID=atlas", "CHIFFON_ATTEMPT=2", "CHIFFON_REQUEST_ID=11111111-2222-3333-4444-555555555555",
-		"CHIFFON_TASK_ID=0b5c1f6e-1111-8222-8333-444455556666", "FIXED=f", "HOME", "LANG=C.UTF-8", "LC_ALL=C", "PASSED=p",
+		"CHIFFON_SUPERVISED", "CHIFFON_TASK_ID=0b5c1f6e-1111-8222-8333-444455556666", "FIXED=f", "HOME", "LANG=C.UTF-8", "LC_ALL=C", "PASSED=p",
 		"PATH=/usr/bin:/bin", "TERM=xterm",
 	}
 	if i := slices.IndexFunc(got, func(kv string) bool { return strings.HasPrefix(kv, "TRACEPARENT=") }); i < 0 {
