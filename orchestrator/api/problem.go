@@ -122,6 +122,10 @@ func problemOf(err error) error {
 		p := problem(http.StatusServiceUnavailable, "the task log is nearly full: nothing new is accepted until old tasks are removed or ORCHESTRATOR_KEEP_TASKS is shorter; what runs goes on")
 		p.retryAfter = "60"
 		return p
+	case errors.Is(err, dispatch.ErrNoRoom):
+		p := problem(http.StatusServiceUnavailable, err.Error()+": nothing new is accepted until there is room again; what runs goes on")
+		p.retryAfter = "30"
+		return p
 	case errors.Is(err, context.Canceled):
 		return err
 	}

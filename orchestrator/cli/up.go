@@ -10,7 +10,8 @@ import (
 )
 
 func newUp(p *program) *cobra.Command {
-	return &cobra.Command{
+	var acceptLoss bool
+	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Run the orchestrator here, with its broker, until Ctrl-C",
 		Long: "Run the orchestrator: the HTTP API, and a NATS broker of its own unless NATS_URL names one. Settings are the environment\n" +
@@ -22,6 +23,7 @@ func newUp(p *program) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("settings:\n%w", err)
 			}
+			cfg.AcceptLoss = acceptLoss
 			s, err := server.Open(cmd.Context(), cfg, p.logger(cfg.LogLevel))
 			if err != nil {
 				return err
@@ -30,6 +32,8 @@ func newUp(p *program) *cobra.Command {
 			return s.Run(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&acceptLoss, "accept-loss", false, "go on with what the broker's store holds, although it held more")
+	return cmd
 }
 
 // logger writes a daemon's log to stderr: text on a terminal, else JSON.

@@ -50,6 +50,10 @@ type Config struct {
 
 	// Name tells this orchestrator from others that wish to lead. Must be unique.
 	Name string
+
+	// Room says whether the broker can store what is new: nil, or an error that wraps ErrNoRoom. It is asked before
+	// every submission. Default: there always is room.
+	Room func() error
 }
 
 func (c Config) withDefaults() Config {
@@ -68,6 +72,9 @@ func (c Config) withDefaults() Config {
 	def(&c.LeaderQuiet, 5*time.Second)
 	if c.Shut == nil {
 		c.Shut = func(subject.AgentID, time.Time) gate.Shut { return gate.Shut{} }
+	}
+	if c.Room == nil {
+		c.Room = func() error { return nil }
 	}
 	return c
 }

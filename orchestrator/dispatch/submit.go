@@ -28,8 +28,11 @@ var ErrConflict = errors.New("another request already has this id")
 // ErrFull comes back from Submit when the task log has no room for new tasks. What runs can still end.
 var ErrFull = errors.New("the task log is nearly full")
 
+// ErrNoRoom comes back from Submit when the disk under the broker's store is nearly full. What runs can still end.
+var ErrNoRoom = errors.New("the disk under the broker's store is nearly full")
+
 // Submit records an order. When it returns nil error the task is in the log, and as a rule in the views; created is
-// false when it was there before. Any other error than a *fault.Fault, ErrConflict or ErrFull leaves its fate unknown:
+// false when it was there before. Any other error than a *fault.Fault, ErrConflict, ErrFull or ErrNoRoom leaves its fate unknown:
 // the caller submits the same order again. The id comes back with an error too, once it is known.
 //
 // A fault names its field as the envelope does: payload.parameters.host, x_custom_fields.chiffon.agent.
@@ -104,6 +107,9 @@ func (d *Dispatcher) ready(ctx context.Context, t subject.AgentType, target stri
 func (d *Dispatcher) record(ctx context.Context, id subject.TaskID, want string, write func() (tasklog.Draft, error)) (seq uint64, created bool, err error) {
 	if d.full.Load() {
 		return 0, false, ErrFull
+	}
+	if err := d.cfg.Room(); err != nil {
+		return 0, false, err
 	}
 	for tail := uint64(0); ; {
 		draft, err := write()

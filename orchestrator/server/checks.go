@@ -6,10 +6,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/broker"
 	"chiffon/pkg/build"
 	"chiffon/pkg/subject"
 )
@@ -85,14 +85,16 @@ func (s *Server) checkViews() view.Check {
 
 func (s *Server) checkDisk() view.Check {
 	c := view.Check{Name: "disk", OK: true}
-	var fs syscall.Statfs_t
-	if err := syscall.Statfs(s.state, &fs); err != nil {
+	room, err := broker.RoomIn(s.state)
+	if err != nil {
 		c.OK, c.Detail, c.Cure = false, err.Error(), "make "+s.state+" readable"
 		return c
 	}
-	free, all := fs.Bavail*uint64(fs.Bsize), fs.Blocks*uint64(fs.Bsize)
-	c.Detail = fmt.Sprintf("%d of %d MiB free below %s", free>>20, all>>20, s.state)
-	if free < all/10 {
+	c.Detail = fmt.Sprintf("%d of %d MiB free below %s", room.Free>>20, room.All>>20, s.state)
+	switch {
+	case s.embedded != nil && room.Short():
+		c.OK, c.Cure = false, fmt.Sprintf("make room: nothing new is accepted while less than %d MiB are free", room.Reserve()>>20)
+	case room.Free < room.All/10:
 		c.OK, c.Cure = false, "make room: the broker stops when the disk is full"
 	}
 	return c

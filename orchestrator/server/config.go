@@ -26,6 +26,10 @@ type Config struct {
 	Lease        time.Duration `envconfig:"LEASE" default:"30s" desc:"How long a runner may go without reading that it still holds its task"`
 	LostAfter    time.Duration `envconfig:"LOST_AFTER" default:"24h" desc:"How long work that may not be repeated may be out of reach before it ends with an error"`
 	LogLevel     slog.Level    `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
+
+	// AcceptLoss goes on with what the embedded broker's store holds, although it held more. No setting: nobody is to
+	// wish that for good.
+	AcceptLoss bool
 }
 
 // FromEnvironment reads the settings; the error names every mistake.

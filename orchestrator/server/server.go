@@ -93,8 +93,11 @@ func (s *Server) connect() (limits broker.Limits, err error) {
 	if s.cfg.NATSURL == "" {
 		s.embedded, err = broker.Start(broker.ServerConfig{
 			Dir: filepath.Join(s.state, "broker"), Listen: s.cfg.BrokerListen,
-			Relaxed: s.cfg.Durability == "relaxed", Log: s.log,
+			Relaxed: s.cfg.Durability == "relaxed", AcceptLoss: s.cfg.AcceptLoss, Log: s.log,
 		})
+		if errors.Is(err, broker.ErrStoreDamaged) {
+			return limits, fmt.Errorf("%w\n  restore a backup into an empty state directory (\"orchestrator restore FILE\"; docs/backup.md), or go on with what is there: \"orchestrator up --accept-loss\", once", err)
+		}
 		if errors.Is(err, broker.ErrStoreLocked) {
 			return limits, fmt.Errorf("%w (ORCHESTRATOR_STATE)", err)
 		}
@@ -127,7 +130,7 @@ func (s *Server) wire(ctx context.Context) error {
 	}
 	s.views = ledger.New(s.client, s.log)
 	s.dispatch = dispatch.New(dispatch.Config{
-		Lease: lease, Keep: s.cfg.KeepTasks, LostAfter: s.cfg.LostAfter, Name: name(),
+		Lease: lease, Keep: s.cfg.KeepTasks, LostAfter: s.cfg.LostAfter, Name: name(), Room: s.room(),
 	}, s.client, s.views, s.agents, s.log)
 	s.gateway = gateway.New(s.client, s.agents, s.dispatch, s.log)
 	s.http = &http.Server{
@@ -174,7 +177,7 @@ func (s *Server) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	for _, part := range []func(context.Context) error{s.views.Run, s.agents.Run, s.dispatch.Run, s.gateway.Run, s.serve} {
+	for _, part := range []func(context.Context) error{s.views.Run, s.agents.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore} {
 		wg.Go(func() {
 			if err := part(inner); err != nil {
 				cancel(err)

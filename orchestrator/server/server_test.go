@@ -152,8 +152,8 @@ func TestLife(t *testing.T) {
 		t.Errorf("Run = %v", err)
 	}
 	left, err := filepath.Glob(filepath.Join(cfg.State, "*"))
-	if err != nil || len(left) != 3 {
-		t.Errorf("the state directory holds %v, want admin.json, broker and lock", left)
+	if err != nil || len(left) != 4 {
+		t.Errorf("the state directory holds %v, want admin.json, broker, broker.json and lock", left)
 	}
 }
 

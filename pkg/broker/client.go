@@ -74,7 +74,7 @@ func Connect(cfg Config) (*Client, error) {
 		}),
 	}
 	if cfg.Embedded != nil {
-		opts = append(opts, nats.InProcessServer(cfg.Embedded.s))
+		opts = append(opts, nats.InProcessServer(cfg.Embedded))
 	}
 	var err error
 	if c.nc, err = nats.Connect(cfg.URL, opts...); err != nil {

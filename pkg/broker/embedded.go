@@ -34,15 +34,25 @@ type ServerConfig struct {
 	// Relaxed syncs the store every 100 ms instead of with every message: a power cut may cost that much.
 	Relaxed bool
 
+	// AcceptLoss goes on with what the store holds, although more was recorded beside it, with a warning for each
+	// thing that is missing. Without it that is ErrStoreDamaged.
+	AcceptLoss bool
+
 	// Log gets the server's warnings and errors. Default: nowhere.
 	Log *slog.Logger
 }
 
-// A Server is a NATS server with JetStream in this process.
+// A Server is a NATS server with JetStream in this process. Safe for concurrent use.
 type Server struct {
-	s    *server.Server
+	cfg  ServerConfig
 	lock *disk.Lock
+
+	mu   sync.RWMutex // held for as long as the server is being exchanged
+	s    *server.Server
 	log  *bridge
+	over bool // Stop was called
+
+	mark *recorder
 }
 
 // ErrStoreLocked comes back when another process uses the store. Starting a second server on it would lose
@@ -50,20 +60,44 @@ type Server struct {
 var ErrStoreLocked = errors.New("the store is in use by another process")
 
 // Start runs the embedded broker. Stop ends it.
+//
+// Beside the store, in a file with its name and ".json", stands what it held when that was looked at last. A store that
+// holds less, or was written by a newer program, is not taken: ErrStoreDamaged. Nothing is served before that is known.
 func Start(cfg ServerConfig) (*Server, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
 	lock, err := lockStore(cfg.Dir)
 	if err != nil {
 		return nil, err
 	}
-	srv, err := start(cfg)
-	if err != nil {
+	s := &Server{cfg: cfg, lock: lock}
+	if err := s.begin(); err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
-	srv.lock = lock
-	return srv, nil
+	s.mark.run(func() map[string]holding { return states(s.server()) })
+	return s, nil
 }
 
-func start(cfg ServerConfig) (*Server, error) {
+// begin holds the store against its record, before and after the server has taken it up.
+func (s *Server) begin() (err error) {
+	if s.mark, err = openRecord(s.cfg); err != nil {
+		return err
+	}
+	if err := s.launch(); err != nil {
+		return err
+	}
+	if err := s.mark.compare(states(s.s), s.log.corrupt()); err != nil {
+		s.s.Shutdown()
+		s.s.WaitForShutdown()
+		return err
+	}
+	return nil
+}
+
+// launch starts a server on the store and waits until it can be used.
+func (s *Server) launch() error {
+	cfg := s.cfg
 	opts := &server.Options{
 		ServerName:   "chiffon",
 		JetStream:    true,
@@ -81,42 +115,66 @@ func start(cfg ServerConfig) (*Server, error) {
 	}
 	if cfg.Listen != "" {
 		if err := listenOn(opts, cfg.Listen); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	s, err := server.NewServer(opts)
+	srv, err := server.NewServer(opts)
 	if err != nil {
-		return nil, fmt.Errorf("embedded broker: %w", err)
+		return fmt.Errorf("embedded broker: %w", err)
 	}
-	srv := &Server{s: s, log: &bridge{log: cfg.Log}}
-	if srv.log.log == nil {
-		srv.log.log = slog.New(slog.DiscardHandler)
-	}
-	s.SetLoggerV2(srv.log, false, false, false)
-	s.Start()
-	for deadline := time.Now().Add(2 * time.Minute); !s.ReadyForConnections(50*time.Millisecond) || !s.JetStreamEnabled(); {
-		fatal := srv.log.fatal.Load()
-		if fatal == nil && time.Now().Before(deadline) && s.Running() {
+	log := &bridge{log: cfg.Log}
+	srv.SetLoggerV2(log, false, false, false)
+	srv.Start()
+	for deadline := time.Now().Add(2 * time.Minute); !srv.ReadyForConnections(50*time.Millisecond) || !srv.JetStreamEnabled(); {
+		fatal := log.fatal.Load()
+		if fatal == nil && time.Now().Before(deadline) && srv.Running() {
 			continue
 		}
-		s.Shutdown()
+		srv.Shutdown()
 		if fatal == nil {
-			return nil, fmt.Errorf("embedded broker in %s did not become ready in 2 minutes", cfg.Dir)
+			return fmt.Errorf("embedded broker in %s did not become ready in 2 minutes", cfg.Dir)
 		}
-		return nil, fmt.Errorf("embedded broker in %s: %s", cfg.Dir, *fatal)
+		return fmt.Errorf("embedded broker in %s: %s", cfg.Dir, *fatal)
 	}
-	if err := srv.complete(cfg.Dir); err != nil {
-		s.Shutdown()
-		s.WaitForShutdown()
-		return nil, err
+	if err := complete(srv, log, cfg.Dir); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return err
 	}
-	return srv, nil
+	if a := srv.Addr(); a != nil {
+		s.cfg.Listen = a.String() // whatever comes after it is found at the same address
+	}
+	s.s, s.log = srv, log
+	return nil
+}
+
+// Restart ends the server and starts another on the same store and address. That is what a store needs that is frozen
+// since it could not be written: everything acknowledged is there again, and it takes what comes. Clients come back by
+// themselves. After an error nothing runs until Restart succeeds.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return errors.New("the embedded broker was stopped")
+	}
+	s.s.Shutdown()
+	s.s.WaitForShutdown()
+	return s.launch()
+}
+
+// InProcessConn makes a connection that needs no socket.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.server().InProcessConn() }
+
+func (s *Server) server() *server.Server {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.s
 }
 
 // complete makes sure that the server has taken up every stream that its store holds. It passes over one that it
 // cannot read with a warning, and an empty one would be made in its place.
-func (s *Server) complete(dir string) error {
-	info, err := s.s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+func complete(s *server.Server, log *bridge, dir string) error {
+	info, err := s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
 	if err != nil {
 		return fmt.Errorf("embedded broker in %s: %w", dir, err)
 	}
@@ -135,8 +193,8 @@ func (s *Server) complete(dir string) error {
 		if known[name] || strings.HasPrefix(name, ".") { // a dot marks what was deleted
 			continue
 		}
-		return fmt.Errorf("broker store %s: stream %s cannot be read (%s): put a backup in its place, or move %s away to go on without what it holds",
-			dir, name, s.log.about(folder), folder)
+		return fmt.Errorf("broker store %s: stream %s cannot be read (%s): restore a backup into an empty directory, or move %s away and accept the loss to go on without what it holds",
+			dir, name, log.about(folder), folder)
 	}
 	return nil
 }
@@ -194,7 +252,7 @@ func CheckLoopback(brokerURL string) error {
 
 // URL is where clients reach the server; "" when it does not listen.
 func (s *Server) URL() string {
-	if a := s.s.Addr(); a != nil {
+	if a := s.server().Addr(); a != nil {
 		return "nats://" + a.String()
 	}
 	return ""
@@ -202,7 +260,7 @@ func (s *Server) URL() string {
 
 // Health is nil while the server says that it is well.
 func (s *Server) Health() error {
-	if h := s.s.Healthz(&server.HealthzOptions{}); h.Status != "ok" {
+	if h := s.server().Healthz(&server.HealthzOptions{}); h.Status != "ok" {
 		return fmt.Errorf("broker is %s: %s", h.Status, h.Error)
 	}
 	return nil
@@ -210,7 +268,7 @@ func (s *Server) Health() error {
 
 // StoreCapacity is how many bytes its streams may take together.
 func (s *Server) StoreCapacity() int64 {
-	if cfg := s.s.JetStreamConfig(); cfg != nil {
+	if cfg := s.server().JetStreamConfig(); cfg != nil {
 		return cfg.MaxStore
 	}
 	return 0
@@ -218,8 +276,17 @@ func (s *Server) StoreCapacity() int64 {
 
 // Stop ends the server: clients are told, everything acknowledged is on disk, the store is free again.
 func (s *Server) Stop() {
+	s.mark.halt()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.over = true
+	held := states(s.s)
 	s.s.Shutdown()
 	s.s.WaitForShutdown()
+	s.mark.end(held)
 	_ = s.lock.Release() // closing drops the lock; nothing was written
 }
 
@@ -257,6 +324,18 @@ func (b *bridge) about(path string) string {
 		}
 	}
 	return "the broker does not say why"
+}
+
+// corrupt is what the server has said of messages that it cannot read, and leaves out from then on.
+func (b *bridge) corrupt() (said []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.warnings {
+		if strings.Contains(w, "corrupt record state") {
+			said = append(said, strings.TrimSpace(w))
+		}
+	}
+	return said
 }
 
 // Warnf keeps the warnings of the start: they say why a stream is missing.

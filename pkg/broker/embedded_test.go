@@ -148,7 +148,10 @@ func TestDamagedStore(t *testing.T) {
 		if err := os.RemoveAll(stream(dir)); err != nil { // what the error tells one to do
 			t.Fatal(err)
 		}
-		if s, err = broker.Start(broker.ServerConfig{Dir: dir}); err != nil {
+		if _, err = broker.Start(broker.ServerConfig{Dir: dir}); !errors.Is(err, broker.ErrStoreDamaged) {
+			t.Errorf("%s: moved away, and nobody has accepted that: %v", name, err)
+		}
+		if s, err = broker.Start(broker.ServerConfig{Dir: dir, AcceptLoss: true}); err != nil {
 			t.Errorf("%s: after it was moved away: %v", name, err)
 			continue
 		}

@@ -39,11 +39,11 @@ type LogReply struct {
 func (m Msg) Entry() tasklog.Entry { return tasklog.Read(m.Subject, m.Header, m.Data, m.Seq, m.Time) }
 
 // Task reads the whole log of a task, first entry first; empty when there is none. Void entries come without their
-// bodies, but for the first request of a log that has no other.
+// bodies, but for the first request of a log that has no other. In a cluster nothing is missing that the leader has.
 func (c *Client) Task(ctx context.Context, id subject.TaskID) ([]tasklog.Entry, error) {
 	var entries []tasklog.Entry
 	var r tasklog.Reader
-	for m, err := range c.Range(ctx, subject.TasksStream, subject.Task(id), 1) {
+	for m, err := range c.upToDate(ctx, subject.Task(id)) {
 		if err != nil {
 			return nil, fmt.Errorf("read the log of task %s: %w", id, err)
 		}
@@ -51,6 +51,30 @@ func (c *Client) Task(ctx context.Context, id subject.TaskID) ([]tasklog.Entry, 
 		entries = append(entries, e)
 	}
 	return entries, nil
+}
+
+// upToDate yields what the task log holds on a subject. In a cluster any server answers direct gets, with what it has
+// applied so far: a beginning of the truth. Whoever was just refused and reads on would take its own entry for missing.
+// The leader tells the rest.
+func (c *Client) upToDate(ctx context.Context, filter string) iter.Seq2[Msg, error] {
+	return func(yield func(Msg, error) bool) {
+		next := uint64(1)
+		for m, err := range c.Range(ctx, subject.TasksStream, filter, 1) {
+			if !yield(m, err) || err != nil {
+				return
+			}
+			next = m.Seq + 1
+		}
+		for c.nc.ConnectedClusterName() != "" {
+			bounded, cancel := c.bounded(ctx)
+			m, found, err := c.leaderGet(bounded, subject.TasksStream, map[string]any{"seq": next, "next_by_subj": filter})
+			cancel()
+			if err == nil && !found || !yield(m, err) || err != nil {
+				return
+			}
+			next = m.Seq + 1
+		}
+	}
 }
 
 // batch and batchBytes are how much one direct get asks for. Without the second the server sends up to its own limit
