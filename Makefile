@@ -6,6 +6,7 @@ DESTDIR    ?=
 BIN        ?= bin
 ARGS       ?=
 FUZZTIME   ?= 3s
+FAULTS     ?= 300
 
 # The version is what git says of the tree, and "devel" where there is no git or no history.
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -13,7 +14,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 RACE     = $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test check fuzz e2e bench install uninstall clean
+.PHONY: help build demo test check fuzz e2e chaos bench install uninstall clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -31,10 +32,10 @@ test: ## run all tests
 
 check: ## everything a change must pass: format, vet, fixes, go.mod, staticcheck, tests, a little fuzzing
 	@echo '--- gofmt'; out=$$(gofmt -l .) && test -z "$$out" || { echo "not formatted, run gofmt -w:" $$out; exit 1; }
-	go vet -tags e2e ./...
+	go vet -tags e2e,chaos,cut ./...
 	go fix -diff ./...
 	go mod tidy -diff
-	go tool staticcheck -tags e2e ./...
+	go tool staticcheck -tags e2e,chaos,cut ./...
 	go test -race -timeout 20m ./...
 	@$(MAKE) --no-print-directory fuzz
 
@@ -48,6 +49,12 @@ fuzz: ## run each fuzz target for FUZZTIME (3s)
 
 e2e: build ## the end-to-end suite: real processes, a real broker, real Ansible
 	go test -tags e2e $(RACE) -count=1 -v -timeout 20m ./e2e/...
+
+# Short runs look for races too.
+chaos: ## break everything at random, FAULTS times (300), and see that nothing is lost or done twice (SEED=… repeats a run)
+	@mkdir -p $(BIN)
+	FAULTS=$(FAULTS) SEED=$(SEED) WITHOUT='$(WITHOUT)' RACE=$$(test $(FAULTS) -gt 1000 || echo $(RACE)) \
+		go test -tags chaos -count=1 -v -timeout 12h -artifacts -outputdir $(BIN) ./e2e/chaos/
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...
