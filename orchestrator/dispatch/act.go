@@ -77,9 +77,8 @@ func write(id subject.TaskID, log []tasklog.Entry, a action) (tasklog.Draft, err
 		r := answer(m, message.WorkResult{
 			TaskID: id, Status: message.ResultCancelled, ExitCode: 143, ResourcesUsed: &message.ResourcesUsed{},
 		})
-		if a.cancel != nil {
-			r.Custom.Chiffon = &message.Extension{Cancel: a.cancel} // there is no cancel_requested that says who and why
-		}
+		// Where no cancel_requested says who and why, it does so itself.
+		r.Custom.Chiffon = &message.Extension{Cancel: a.cancel, Gone: a.gone}
 		return tasklog.Write(a.kind, id, own, r)
 	case tasklog.AttemptFailed, tasklog.Error:
 		f := answer(m, message.FailureOf(a.fault.With("task_id", string(id))))

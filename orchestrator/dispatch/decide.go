@@ -3,6 +3,7 @@ package dispatch
 import (
 	"time"
 
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/fault"
@@ -18,8 +19,10 @@ type world struct {
 	lease     time.Duration
 	grace     time.Duration
 	silence   time.Duration // after which a holder that no heartbeat lists counts as silent
+	refusal   time.Duration // for which an agent goes on saying that it has refused a request, and is not tried again
 	lostAfter time.Duration
 	agents    []registry.Agent
+	shut      func(id subject.AgentID) gate.Shut
 	listed    func(id subject.TaskID, attempt int, boot uint64) time.Time
 	consumer  func(name string) (delivered, acked uint64)
 	requeued  func(id subject.TaskID) int
@@ -41,6 +44,7 @@ type action struct {
 	gone    bool
 	retryAt time.Time
 	lapsed  subject.AgentID // that did not start it
+	refused fault.Code      // why that agent has refused it; 0 when it has said nothing
 }
 
 // decide says what is to be appended to a task now, if anything. A pure function of the task and the world.
@@ -82,6 +86,9 @@ func (w *world) expired(t ledger.Task) (action, bool) {
 	if t.Expires.IsZero() || w.now.Before(t.Expires) {
 		return action{}, false
 	}
+	if flt := w.starved(t); flt != nil {
+		return action{kind: tasklog.Error, fault: flt}, true
+	}
 	flt := fault.New(fault.Timeout, "its time in the queue is over").With("attempted_retries", max(0, t.State.Attempt-1))
 	if !t.StartedAt.IsZero() {
 		flt = flt.With("last_attempt", t.StartedAt.UTC().Format(time.RFC3339))
@@ -94,6 +101,9 @@ func (w *world) expired(t ledger.Task) (action, bool) {
 func (w *world) held(t ledger.Task) (action, bool) {
 	if a, ok := w.expired(t); ok {
 		return a, true
+	}
+	if flt := w.impossible(t); flt != nil {
+		return action{kind: tasklog.Error, fault: flt}, true
 	}
 	if h := t.State.Hold; h != nil && h.Reason != "" && h.Reason != placement {
 		return action{}, false // not for want of a place
@@ -108,14 +118,20 @@ func (w *world) queued(t ledger.Task) (action, bool) {
 	if a, ok := w.expired(t); ok {
 		return a, true
 	}
+	if flt := w.impossible(t); flt != nil {
+		return action{kind: tasklog.Error, fault: flt}, true
+	}
 	s := t.State
+	if back, ok := w.handedBack(t); ok {
+		return back, true
+	}
 	if s.Target != subject.Any && s.Target != t.Agent {
 		if back, ok := w.stuck(t); ok {
 			return back, true
 		}
 	}
 	if s.Target == subject.Any && !w.anyoneCan(t) {
-		return hold("not every agent of type " + string(t.Type) + " offers " + t.WorkType), true
+		return hold("not every agent of type " + string(t.Type) + " can do it"), true
 	}
 	if w.waited(t) <= w.grace {
 		return action{}, false // a started entry may be on its way
@@ -230,7 +246,7 @@ func (w *world) cancelling(t ledger.Task) (action, bool) {
 	case safe && want.Deadline:
 		return action{kind: tasklog.Error, fault: w.timeout(t, want.Reason)}, true
 	case safe:
-		return action{kind: tasklog.Cancelled}, true
+		return action{kind: tasklog.Cancelled, gone: w.gone(t)}, true
 	case w.settled(t) && (want.Deadline || want.Force || late):
 		return w.unconfirmed(t), true
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/fault"
@@ -55,6 +56,16 @@ func inAttic(a *registry.Agent) {
 	a.Labels, a.Capabilities = map[string]string{"site": "attic"}, []string{"gpu"}
 }
 
+func small(a *registry.Agent)   { a.Resources.MemoryMB, a.Resources.MemoryFreeMB = 1000, 900 }
+func large(a *registry.Agent)   { a.Resources.MemoryMB, a.Resources.MemoryFreeMB = 9000, 900 }
+func graphic(a *registry.Agent) { large(a); a.Resources.GPUVRAMMB = 8000 }
+func refusing(a *registry.Agent) {
+	a.Refused = []message.Refusal{{TaskID: task, Code: fault.ResourceLimitExceeded, Message: "it has too little memory"}}
+}
+func pausedA(d time.Duration) map[subject.AgentID]gate.Shut {
+	return map[subject.AgentID]gate.Shut{"a": {Kind: gate.Paused, Until: noon.Add(d)}}
+}
+
 // What a task of the table is, to begin with.
 func held(t *ledger.Task) {
 	t.State.Phase, t.State.Target, t.State.Hold = tasklog.PhaseHeld, subject.Held, &message.Hold{Reason: placement}
@@ -81,6 +92,9 @@ func isSilent(t *ledger.Task)   { t.State.Silent = true }
 func asksForA(t *ledger.Task)   { t.Agent = "a" }
 func urgently(t *ledger.Task)   { t.State.Priority = subject.Critical }
 func placedOnA(t *ledger.Task)  { t.State.Target = "a" }
+func placedOnB(t *ledger.Task)  { t.State.Target = "b" }
+func hungry(t *ledger.Task)     { t.MaxMemoryMB = 2000 }
+func drawing(t *ledger.Task)    { t.GPUVRAMMB = 4000 }
 func expired(t *ledger.Task)    { t.Expires = ago(time.Second) }
 func forced(t *ledger.Task)     { t.State.Cancel.Force = true }
 func byDeadline(t *ledger.Task) { t.State.Cancel.Deadline, t.State.Cancel.Reason = true, "over" }
@@ -101,6 +115,7 @@ type situation struct {
 	taken     map[string]int
 	placed    map[ledger.Placing]int
 	lapsed    map[subject.AgentID]lapse
+	shut      map[subject.AgentID]gate.Shut
 	want      string // "" is nothing
 }
 
@@ -142,9 +157,9 @@ var situations = map[string]situation{
 	"held, and who can is silent":                    {task: do(held), agents: all(somebody("a", silent))},
 	"held, and who can drains":                       {task: do(held), agents: all(somebody("a", draining))},
 	"held, and who can is broken":                    {task: do(held), agents: all(somebody("a", broken))},
-	"held, and who can has just let it lapse":        {task: do(held), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {1, noon.Add(1)}}},
-	"held, and who can has let it lapse long ago":    {task: do(held), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {1, noon}}, want: "queued a"},
-	"held, and the freest has let it lapse":          {task: do(held), agents: all(somebody("a", roomy), somebody("b")), lapsed: map[subject.AgentID]lapse{"a": {1, noon}}, want: "queued b"},
+	"held, and who can has just let it lapse":        {task: do(held), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {times: 1, until: noon.Add(1)}}},
+	"held, and who can has let it lapse long ago":    {task: do(held), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {times: 1, until: noon}}, want: "queued a"},
+	"held, and the freest has let it lapse":          {task: do(held), agents: all(somebody("a", roomy), somebody("b")), lapsed: map[subject.AgentID]lapse{"a": {times: 1, until: noon}}, want: "queued b"},
 	"held, and who is there cannot":                  {task: do(held), agents: all(somebody("a", unable))},
 	"held, and who can is of another type":           {task: do(held), agents: all(somebody("a", ofDesktop))},
 	"held for an agent, and another is free":         {task: do(held, asksForA), agents: all(somebody("b"))},
@@ -157,6 +172,45 @@ var situations = map[string]situation{
 	"placed on one who has not started it yet":       {task: do(queued, placedOnA, since(lease)), agents: all(somebody("a"))},
 	"placed on one who does not start it":            {task: do(queued, placedOnA, since(lease+1)), agents: all(somebody("a")), want: "held held"},
 	"asked of one who does not start it":             {task: do(queued, placedOnA, asksForA, since(time.Hour)), agents: all(somebody("a", silent))},
+
+	// What agents have, what they refuse, and who gets nothing.
+	"held, and who can has too little memory":            {task: do(held, hungry), agents: all(somebody("a", small))},
+	"held, and one has enough memory":                    {task: do(held, hungry), agents: all(somebody("a", small, roomy), somebody("b", large)), want: "queued b"},
+	"held, and one says nothing of its memory":           {task: do(held, hungry), agents: all(somebody("a")), want: "queued a"},
+	"held, and who can has no graphics card":             {task: do(held, drawing), agents: all(somebody("a", large))},
+	"held, and one has a graphics card":                  {task: do(held, drawing), agents: all(somebody("a", large, roomy), somebody("b", graphic)), want: "queued b"},
+	"for any, and one of the type is too small":          {task: do(queued, hungry), agents: all(somebody("a", small), somebody("b", large)), want: "held held"},
+	"for any, and a silent one is too small":             {task: do(queued, hungry), agents: all(somebody("a", small, silent), somebody("b", large))},
+	"for any, all of the type are large enough":          {task: do(queued, hungry), agents: all(somebody("a", large), somebody("b", large))},
+	"held, nobody ever had so much, for a lease":         {task: do(held, hungry, since(lease)), agents: all(somebody("a", small), somebody("b", small, silent))},
+	"held, nobody ever had so much, for longer":          {task: do(held, hungry, since(lease+1)), agents: all(somebody("a", small), somebody("b", small, silent)), want: "error 5005"},
+	"held, a silent one had so much once":                {task: do(held, hungry, since(time.Hour)), agents: all(somebody("a", small), somebody("b", large, silent))},
+	"held, one of another type has so much":              {task: do(held, hungry, since(lease+1)), agents: all(somebody("a", small), somebody("b", large, ofDesktop)), want: "error 5005"},
+	"held, and nobody was ever there":                    {task: do(held, hungry, since(time.Hour))},
+	"held for one that never had so much":                {task: do(held, hungry, asksForA, since(lease+1)), agents: all(somebody("a", small), somebody("b", large)), want: "error 5005"},
+	"queued for one that never had so much":              {task: do(queued, hungry, placedOnA, asksForA, since(lease+1)), agents: all(somebody("a", small)), want: "error 5005"},
+	"expired while nobody live had enough":               {task: do(held, hungry, expired), agents: all(somebody("a", small), somebody("b", large, silent)), want: "error 5005"},
+	"expired while one had enough":                       {task: do(held, hungry, expired), agents: all(somebody("a", small), somebody("b", large)), want: "error 5001"},
+	"expired while the only one large enough refused it": {task: do(held, hungry, expired), agents: all(somebody("b", large)), lapsed: map[subject.AgentID]lapse{"b": {times: 1, until: noon, code: fault.ResourceLimitExceeded}}, want: "error 5005"},
+	"expired while nobody was there":                     {task: do(held, hungry, expired), want: "error 5001"},
+	"expired, enough memory, no graphics card":           {task: do(held, hungry, drawing, expired), agents: all(somebody("b", large)), want: "error 5005"},
+	"for any, and one refuses it":                        {task: do(queued), agents: all(somebody("a", refusing), somebody("b")), want: "held held"},
+	"for any, and a silent one has refused it":           {task: do(queued), agents: all(somebody("a", refusing, silent), somebody("b"))},
+	"for any, and one of another type refuses it":        {task: do(queued), agents: all(somebody("a", refusing, ofDesktop), somebody("b"))},
+	"placed on one who refuses it":                       {task: do(queued, placedOnA), agents: all(somebody("a", refusing)), want: "held held"},
+	"placed on one, and another refuses it":              {task: do(queued, placedOnA), agents: all(somebody("a"), somebody("b", refusing))},
+	"asked of one who refuses it":                        {task: do(queued, placedOnA, asksForA), agents: all(somebody("a", refusing)), want: "held held"},
+	"held for one who has just refused it":               {task: do(held, asksForA), agents: all(somebody("a", refusing)), lapsed: map[subject.AgentID]lapse{"a": {times: 1, until: noon.Add(1)}}},
+	"held for one who refused it long ago":               {task: do(held, asksForA), agents: all(somebody("a")), lapsed: map[subject.AgentID]lapse{"a": {times: 1, until: noon}}, want: "queued a"},
+	"held, and the freest is shut":                       {task: do(held), agents: all(somebody("a", roomy), somebody("b")), shut: pausedA(time.Hour), want: "queued b"},
+	"held, and who can is shut":                          {task: do(held), agents: all(somebody("a")), shut: pausedA(time.Second)},
+	"placed on one that is shut for long":                {task: do(queued, placedOnA), agents: all(somebody("a")), shut: pausedA(lease + 1), want: "held held"},
+	"placed on one that is shut for ever":                {task: do(queued, placedOnA), agents: all(somebody("a")), shut: map[subject.AgentID]gate.Shut{"a": {Kind: gate.Draining}}, want: "held held"},
+	"placed on one that is shut for a moment":            {task: do(queued, placedOnA), agents: all(somebody("a")), shut: pausedA(lease)},
+	"asked of one that is shut for long":                 {task: do(queued, placedOnA, asksForA), agents: all(somebody("a")), shut: pausedA(time.Hour)},
+	"for any, and one is shut":                           {task: do(queued), agents: all(somebody("a"), somebody("b")), shut: pausedA(time.Hour)},
+	"placed on a full one, and the free one is shut":     {task: do(queued, placedOnB, since(time.Minute)), agents: all(somebody("a"), somebody("b", busy, full(1))), taken: map[string]int{"b": 2}, shut: pausedA(time.Second)},
+	"queued, delivered, silent, and who is free is shut": {task: do(queued, since(time.Hour)), delivered: 5, agents: all(somebody("a")), shut: pausedA(time.Hour)},
 
 	// 5.4.1: queued.
 	"queued a moment ago":                            {task: do(queued, since(grace)), acked: 5},
@@ -210,7 +264,11 @@ var situations = map[string]situation{
 	"cancelling, its runner is at it":            {task: do(cancelling, since(time.Second)), agents: all(somebody("a", holding))},
 	"cancelling, settled":                        {task: do(cancelling, since(lease+grace)), want: "cancelled"},
 	"cancelling by deadline, settled":            {task: do(cancelling, byDeadline, since(lease+grace)), want: "error 5001"},
-	"cancelling, gone":                           {task: do(cancelling, once), agents: all(somebody("a", reborn)), want: "cancelled"},
+	"cancelling, gone":                           {task: do(cancelling), agents: all(somebody("a", reborn)), want: "cancelled gone"},
+	"cancelling once, gone":                      {task: do(cancelling, once), agents: all(somebody("a", reborn)), want: "cancelled gone"},
+	"cancelling by force, not settled":           {task: do(cancelling, once, forced, since(lease+grace-1))},
+	"cancelling, not settled":                    {task: do(cancelling, since(lease+grace-1))},
+	"cancelling, settled for another process":    {task: do(cancelling, since(time.Hour)), started: lease},
 	"cancelling by deadline, gone":               {task: do(cancelling, once, byDeadline), agents: all(somebody("a", reborn)), want: "error 5001"},
 	"cancelling once, settled":                   {task: do(cancelling, once, since(time.Hour)), listed: time.Second},
 	"cancelling once by deadline, settled":       {task: do(cancelling, once, byDeadline, since(lease+grace)), want: "error 5001"},
@@ -253,6 +311,8 @@ func (s situation) make() (ledger.Task, *world) {
 		},
 		consumer: func(string) (uint64, uint64) { return s.delivered, s.acked },
 		requeued: func(subject.TaskID) int { return s.requeued },
+		refusal:  lease + 10*time.Second,
+		shut:     func(id subject.AgentID) gate.Shut { return s.shut[id] },
 		lapsed:   func(_ subject.TaskID, id subject.AgentID) lapse { return s.lapsed[id] },
 	}
 }

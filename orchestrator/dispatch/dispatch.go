@@ -156,7 +156,8 @@ func (d *Dispatcher) world(now time.Time) *world {
 	return &world{
 		now: now, since: d.started(), lease: d.cfg.Lease, grace: d.cfg.Grace,
 		silence: d.cfg.Lease + 2*d.cfg.Heartbeat, lostAfter: d.cfg.LostAfter,
-		agents: d.agents.Agents(now), listed: d.agents.Listed, coming: map[string]int{},
+		refusal: d.refusal(), agents: d.agents.Agents(now), shut: d.shutAt(now),
+		listed: d.agents.Listed, coming: map[string]int{},
 		busy: sync.OnceValue(d.ledger.Busy), placed: sync.OnceValue(d.ledger.Placed), ahead: map[ledger.Placing]int{},
 		consumer: func(name string) (uint64, uint64) {
 			p, ok := known[name]
@@ -177,6 +178,23 @@ func (d *Dispatcher) world(now time.Time) *world {
 			defer d.mu.Unlock()
 			return d.requeued[id]
 		},
+	}
+}
+
+// refusal is for how long an agent's word that it has refused a request may still be heard: it says so for a lease, and
+// was heard last some heartbeats ago.
+func (d *Dispatcher) refusal() time.Duration { return d.cfg.Lease + 2*d.cfg.Heartbeat }
+
+// shutAt asks once for each agent, for one goroutine.
+func (d *Dispatcher) shutAt(now time.Time) func(subject.AgentID) gate.Shut {
+	known := map[subject.AgentID]gate.Shut{}
+	return func(id subject.AgentID) gate.Shut {
+		s, ok := known[id]
+		if !ok {
+			s = d.cfg.Shut(id, now)
+			known[id] = s
+		}
+		return s
 	}
 }
 

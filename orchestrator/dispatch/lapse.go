@@ -4,13 +4,15 @@ import (
 	"sync"
 	"time"
 
+	"chiffon/pkg/fault"
 	"chiffon/pkg/subject"
 )
 
 // A lapse is that an agent did not start a task which was put to it.
 type lapse struct {
 	times int
-	until time.Time // it is not tried again before
+	until time.Time  // it is not tried again before
+	code  fault.Code // why it has refused it; 0 when it has said nothing
 }
 
 // longestBackoff bounds how long an agent is not tried again with a task.
@@ -22,8 +24,9 @@ type lapses struct {
 	of map[subject.TaskID]map[subject.AgentID]lapse
 }
 
-// note counts one more, after which the agent is not tried for a lease, then for twice as long.
-func (l *lapses) note(id subject.TaskID, agent subject.AgentID, now time.Time, lease time.Duration) {
+// note counts one more, after which the agent is not tried for a while, then for twice as long. code says why the
+// agent has refused it, or is 0.
+func (l *lapses) note(id subject.TaskID, agent subject.AgentID, now time.Time, wait time.Duration, code fault.Code) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of == nil {
@@ -33,8 +36,8 @@ func (l *lapses) note(id subject.TaskID, agent subject.AgentID, now time.Time, l
 		l.of[id] = map[subject.AgentID]lapse{}
 	}
 	was := l.of[id][agent]
-	wait := min(longestBackoff, lease<<min(was.times, 10))
-	l.of[id][agent] = lapse{times: was.times + 1, until: now.Add(wait)}
+	wait = min(longestBackoff, wait<<min(was.times, 10))
+	l.of[id][agent] = lapse{times: was.times + 1, until: now.Add(wait), code: code}
 }
 
 func (l *lapses) get(id subject.TaskID, agent subject.AgentID) lapse {

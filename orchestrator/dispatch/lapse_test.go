@@ -17,7 +17,7 @@ func TestLapses(t *testing.T) {
 	t.Parallel()
 	var l lapses
 	for n, want := range []time.Duration{lease, 2 * lease, 4 * lease, 8 * lease, 16 * lease, longestBackoff, longestBackoff} {
-		l.note(task, "a", noon, lease)
+		l.note(task, "a", noon, lease, 0)
 		if got := l.get(task, "a"); got.times != n+1 || got.until.Sub(noon) != want {
 			t.Errorf("after %d: %+v, want %v", n+1, got, want)
 		}
@@ -75,7 +75,7 @@ func TestWaitingForMany(t *testing.T) {
 	s.beat("ill", 1, attic, func(hb *message.Heartbeat) { hb.State, hb.Detail = message.StateBroken, "the disk is full" })
 	s.beat("late", 1, attic)
 	id := s.submit(inTheAttic)
-	s.d.lapses.note(id, "late", time.Now(), lease)
+	s.d.lapses.note(id, "late", time.Now(), lease, 0)
 	s.beat("near", 1, attic, func(hb *message.Heartbeat) { hb.Running = []message.Running{{TaskID: task, Attempt: 1, Boot: 1}} })
 	held, _ := s.ledger.Get(id)
 	if held.State.Phase != tasklog.PhaseHeld {

@@ -1,6 +1,8 @@
 package dispatch
 
 import (
+	"cmp"
+
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/subject"
@@ -18,7 +20,7 @@ func (w *world) agent(id subject.AgentID) (registry.Agent, bool) {
 
 // can reports whether an agent could do a task, were it live and free.
 func can(a registry.Agent, t ledger.Task) bool {
-	return a.AgentType == t.Type && a.Offers(t.WorkType) && a.Fits(t.On, t.Needs) &&
+	return a.AgentType == t.Type && a.Offers(t.WorkType) && a.Fits(t.On, t.Needs) && enough(a, t) &&
 		(t.Agent == "" || t.Agent == string(a.AgentID))
 }
 
@@ -62,9 +64,10 @@ func (w *world) open(t ledger.Task) (best subject.AgentID, ok bool) {
 	return best, ok
 }
 
-// takes reports whether an agent takes a task, once it has a slot for it. One that has just let it lapse does not.
+// takes reports whether an agent takes a task, once it has a slot for it. One that has just let it lapse does not, nor
+// one that is to get no new work.
 func (w *world) takes(a registry.Agent, t ledger.Task) bool {
-	return a.Live && a.Ready() && can(a, t) && !w.now.Before(w.lapsed(t.ID, a.AgentID).until)
+	return a.Live && a.Ready() && can(a, t) && w.shut(a.AgentID).Kind == "" && !w.now.Before(w.lapsed(t.ID, a.AgentID).until)
 }
 
 // stuck takes a task back from the agent that it was put to, if that is to be done. The time in which
@@ -72,6 +75,9 @@ func (w *world) takes(a registry.Agent, t ledger.Task) bool {
 // once goes before who cannot.
 func (w *world) stuck(t ledger.Task) (action, bool) {
 	a, known := w.agent(subject.AgentID(t.State.Target))
+	if s := w.shut(subject.AgentID(t.State.Target)); s.Kind != "" && (s.Until.IsZero() || s.Until.Sub(w.now) > w.lease) {
+		return hold("agent " + t.State.Target + " gets no new work: " + cmp.Or(s.Text, s.Kind)), true
+	}
 	if w.now.Sub(later(later(t.Seen, w.since), a.Full)) > w.lease {
 		back := hold("agent " + t.State.Target + " did not start it within a lease")
 		back.lapsed = subject.AgentID(t.State.Target)
@@ -85,14 +91,33 @@ func (w *world) stuck(t ledger.Task) (action, bool) {
 	return action{}, false
 }
 
+// handedBack takes a task back at once when an agent says that it has refused it: no attempt was made. A request that
+// any agent may take is then for those only that have not refused it.
+func (w *world) handedBack(t ledger.Task) (action, bool) {
+	for _, a := range w.agents {
+		if !a.Live || a.AgentType != t.Type || t.State.Target != subject.Any && t.State.Target != string(a.AgentID) {
+			continue
+		}
+		r, ok := a.Refuses(t.ID)
+		if !ok || w.now.Before(w.lapsed(t.ID, a.AgentID).until) {
+			continue // what it says still is what it has said before
+		}
+		back := hold("agent " + string(a.AgentID) + " has refused it: " + r.Message)
+		back.lapsed, back.refused = a.AgentID, r.Code
+		return back, true
+	}
+	return action{}, false
+}
+
 // anyoneCan reports whether a request may stand where any agent of its type takes it: while every live one offers the
-// work type, or none lives, and no label or capability is asked for.
+// work type, has what the task needs and has not just refused it, or none lives, and no label or capability is asked
+// for.
 func (w *world) anyoneCan(t ledger.Task) bool {
 	if len(t.On) > 0 || len(t.Needs) > 0 {
 		return false
 	}
 	for _, a := range w.agents {
-		if a.Live && a.AgentType == t.Type && !a.Offers(t.WorkType) {
+		if a.Live && a.AgentType == t.Type && (!a.Offers(t.WorkType) || !enough(a, t) || w.now.Before(w.lapsed(t.ID, a.AgentID).until)) {
 			return false
 		}
 	}

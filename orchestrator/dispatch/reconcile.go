@@ -220,7 +220,11 @@ func (d *Dispatcher) do(ctx context.Context, j job) {
 	switch seq, err := d.act(ctx, j.task, j.act); {
 	case err == nil:
 		if j.act.lapsed != "" {
-			d.lapses.note(j.task.ID, j.act.lapsed, time.Now(), d.cfg.Lease)
+			wait := d.cfg.Lease
+			if j.act.refused != 0 {
+				wait = d.refusal()
+			}
+			d.lapses.note(j.task.ID, j.act.lapsed, time.Now(), wait, j.act.refused)
 		}
 		d.shown(ctx, seq)
 	case errors.Is(err, broker.ErrRefused), ctx.Err() != nil:

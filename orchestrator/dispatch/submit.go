@@ -153,6 +153,9 @@ func (d *Dispatcher) aim(m message.Message[message.WorkRequest], x message.Exten
 	}
 	now := time.Now()
 	t := ledger.Task{Type: m.ToAgent, WorkType: m.Payload.WorkType, Agent: x.Agent, On: x.On, Needs: x.Needs}
+	if h := m.Payload.Hints; h != nil {
+		t.MaxMemoryMB, t.GPUVRAMMB = h.MaxMemoryMB, h.GPUVRAMMB
+	}
 	var known []registry.Agent
 	for _, a := range d.agents.Agents(now) {
 		if a.AgentType == m.ToAgent && (x.Agent == "" || x.Agent == string(a.AgentID)) {
@@ -170,9 +173,9 @@ func (d *Dispatcher) aim(m message.Message[message.WorkRequest], x message.Exten
 	if flt := judge(m.Payload, known); flt != nil {
 		return "", nil, flt
 	}
-	w := &world{agents: known}
+	w := &world{now: now, agents: known, lapsed: func(subject.TaskID, subject.AgentID) lapse { return lapse{} }}
 	switch {
-	case x.Agent != "" && len(x.On) == 0 && len(x.Needs) == 0:
+	case x.Agent != "" && len(x.On) == 0 && len(x.Needs) == 0 && (len(known) == 0 || enough(known[0], t)):
 		return x.Agent, nil, nil
 	case w.anyoneCan(t) && x.Agent == "":
 		return subject.Any, nil, nil

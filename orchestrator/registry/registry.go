@@ -66,6 +66,16 @@ func (a Agent) Fits(on map[string]string, needs []string) bool {
 // Ready reports whether the agent takes work, by its own word. One that says nothing does.
 func (a Agent) Ready() bool { return a.State == "" || a.State == message.StateReady }
 
+// Refuses finds what an agent says of a request that it has handed back before its start; ok is false if nothing.
+func (a Agent) Refuses(id subject.TaskID) (r message.Refusal, ok bool) {
+	for _, r := range a.Refused {
+		if r.TaskID == id {
+			return r, true
+		}
+	}
+	return r, false
+}
+
 // Free is how many slots are free by the agent's own word.
 func (a Agent) Free() int { return max(0, a.Slots-len(a.Running)) }
 
@@ -178,7 +188,7 @@ func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
 		r.unsaved[hb.AgentID] = true
 		r.store()
 	}
-	if changed || v.Restarted || len(old.Running) != len(hb.Running) || now.Sub(old.Heard) >= r.lease {
+	if changed || v.Restarted || len(old.Running) != len(hb.Running) || !slices.Equal(old.Refused, hb.Refused) || now.Sub(old.Heard) >= r.lease {
 		r.signal()
 	}
 	return v

@@ -53,7 +53,7 @@ func (r *Registry) save(ctx context.Context) error {
 	for id := range r.unsaved {
 		a := r.agents[id]
 		hb := a.Heartbeat
-		hb.Running = nil
+		hb.Running, hb.Refused = nil, nil
 		todo[id] = stored{Version: 1, FirstSeen: a.FirstSeen, Heartbeat: hb}
 	}
 	clear(r.unsaved)
@@ -93,7 +93,7 @@ func (r *Registry) restore(key string, data []byte) {
 		return // heard here: newer than any store
 	}
 	a := &Agent{Heartbeat: s.Heartbeat, FirstSeen: s.FirstSeen}
-	a.Running = nil // of another time
+	a.Running, a.Refused = nil, nil // of another time
 	a.compile(r.log)
 	a.content = content(a)
 	r.agents[subject.AgentID(key)] = a
@@ -111,7 +111,7 @@ func (r *Registry) store() {
 // content is what of an agent is worth storing.
 func content(a *Agent) string {
 	hb := a.Heartbeat
-	hb.Running, hb.Resources = nil, message.HostResources{}
+	hb.Running, hb.Refused, hb.Resources = nil, nil, message.HostResources{}
 	data, err := json.Marshal(hb)
 	if err != nil {
 		return err.Error() // then it cannot be stored either, which save says

@@ -113,14 +113,14 @@ func (s State) judgeOrchestrator(e Entry) string {
 		case e.Kind == Queued, e.Kind == Cancelled:
 			return ""
 		case e.Kind == Error:
-			return oneOf(code, fault.Timeout)
+			return oneOf(code, fault.Timeout, fault.ResourceLimitExceeded)
 		}
 	case PhaseQueued:
 		switch {
 		case e.Kind == Queued, e.Kind == Held, e.Kind == Cancelled:
 			return ""
 		case e.Kind == Error:
-			return oneOf(code, fault.Timeout)
+			return oneOf(code, fault.Timeout, fault.ResourceLimitExceeded)
 		}
 	case PhaseRunning:
 		return s.revoke(e)
@@ -138,7 +138,7 @@ func (s State) judgeOrchestrator(e Entry) string {
 	case PhaseCancelling:
 		switch {
 		case e.Kind == Cancelled:
-			return ""
+			return when(e.ext().Gone || s.Allowed > 1, "its holder may be at it still")
 		case e.Kind == Error:
 			return oneOf(code, fault.Timeout)
 		}

@@ -168,6 +168,8 @@ func wants() (list []want) {
 					list = append(list, want{kind: k, code: c, silent: mark&1 != 0, gone: mark&2 != 0})
 				}
 			}
+		case Cancelled:
+			list = append(list, want{kind: k}, want{kind: k, gone: true})
 		default:
 			list = append(list, want{kind: k})
 		}
@@ -239,6 +241,8 @@ func holds(t *testing.T, word string, s situation, w want, by writer) bool {
 		return w.code == 5001
 	case "5002":
 		return w.code == 5002
+	case "5005":
+		return w.code == 5005
 	case "marked silent":
 		return w.silent
 	case "marked gone":
