@@ -10,7 +10,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"chiffon/orchestrator/breaker"
 	"chiffon/orchestrator/dispatch"
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/orchestrator/view"
@@ -26,6 +28,8 @@ type Config struct {
 	Ledger     *ledger.Ledger
 	Agents     *registry.Registry
 	Dispatcher *dispatch.Dispatcher
+	Gate       *gate.Gate
+	Breakers   *breaker.Set
 
 	// TokenHash is the hash of the one bearer token that is let in.
 	TokenHash string
@@ -63,6 +67,7 @@ func New(cfg Config) *API {
 	a.tasks()
 	a.events()
 	a.agents()
+	a.breakers()
 	a.health()
 	document := a.OpenAPI()
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"chiffon/orchestrator/api"
+	"chiffon/orchestrator/breaker"
 	"chiffon/orchestrator/dispatch"
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/orchestrator/view"
@@ -31,6 +33,8 @@ type site struct {
 	api      *api.API
 	ledger   *ledger.Ledger
 	agents   *registry.Registry
+	breakers *breaker.Set
+	gate     *gate.Gate
 	token    token.Token
 	url      string
 	stopping chan struct{}
@@ -48,8 +52,14 @@ func newSite(t testing.TB) *site {
 		t.Fatal(err)
 	}
 	d := dispatch.New(dispatch.Config{Name: "one"}, c, s.ledger, s.agents, natstest.Log(t))
+	if s.breakers, err = breaker.Open(t.Context(), breaker.Config{Client: c, Agents: s.agents, Ledger: s.ledger, Leads: d.Leading, Log: natstest.Log(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if s.gate, err = gate.Open(t.Context(), gate.Config{Client: c, Agents: s.agents, Breakers: s.breakers, Log: natstest.Log(t)}); err != nil {
+		t.Fatal(err)
+	}
 	s.api = api.New(api.Config{
-		Client: c, Ledger: s.ledger, Agents: s.agents, Dispatcher: d, TokenHash: s.token.Hash(), Release: "test", Stopping: s.stopping,
+		Client: c, Ledger: s.ledger, Agents: s.agents, Dispatcher: d, Gate: s.gate, Breakers: s.breakers, TokenHash: s.token.Hash(), Release: "test", Stopping: s.stopping,
 		Checks: func(context.Context) []view.Check { return nil },
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"chiffon/orchestrator/dispatch"
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
@@ -23,12 +24,13 @@ type Gateway struct {
 	client     *broker.Client
 	agents     *registry.Registry
 	dispatcher *dispatch.Dispatcher
+	gate       *gate.Gate
 	log        *slog.Logger
 }
 
 // New returns a gateway that serves nobody until Run.
-func New(client *broker.Client, agents *registry.Registry, dispatcher *dispatch.Dispatcher, log *slog.Logger) *Gateway {
-	return &Gateway{client: client, agents: agents, dispatcher: dispatcher, log: log}
+func New(client *broker.Client, agents *registry.Registry, dispatcher *dispatch.Dispatcher, g *gate.Gate, log *slog.Logger) *Gateway {
+	return &Gateway{client: client, agents: agents, dispatcher: dispatcher, gate: g, log: log}
 }
 
 // Run answers until ctx ends.
@@ -95,14 +97,16 @@ func (g *Gateway) heard(ctx context.Context, sender subject.AgentID, data []byte
 	if err != nil {
 		return message.HeartbeatReply{}, err
 	}
-	return message.HeartbeatReply{
+	reply := message.HeartbeatReply{
 		ProtocolVersion: version,
 		LeaseSeconds:    g.dispatcher.Lease().Seconds(),
 		Cancel:          g.dispatcher.Cancelled(hb.Running),
 		SendWork:        verdict.SendWork,
 		StopAll:         verdict.StopAll,
 		Consumers:       consumers,
-	}, nil
+	}
+	g.gate.Tell(hb.AgentID, time.Now(), &reply)
+	return reply, nil
 }
 
 // call answers what an agent asks.

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"chiffon/orchestrator/breaker"
 	"chiffon/orchestrator/dispatch"
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/gateway"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
@@ -24,7 +26,8 @@ import (
 type site struct {
 	testing.TB
 	*broker.Client
-	d *dispatch.Dispatcher
+	d    *dispatch.Dispatcher
+	gate *gate.Gate
 }
 
 func newSite(t testing.TB) *site {
@@ -41,8 +44,16 @@ func newSite(t testing.TB) *site {
 	views := ledger.New(c, natstest.Log(t))
 	d := dispatch.New(dispatch.Config{Name: "one", Lease: time.Minute}, c, views, agents, natstest.Log(t))
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	breakers, err := breaker.Open(t.Context(), breaker.Config{Client: c, Agents: agents, Ledger: views, Leads: d.Leading, Log: natstest.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := gate.Open(t.Context(), gate.Config{Client: c, Agents: agents, Breakers: breakers, Log: natstest.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{views.Run, gateway.New(c, agents, d, natstest.Log(t)).Run} {
+	for _, run := range []func(context.Context) error{views.Run, gateway.New(c, agents, d, g, natstest.Log(t)).Run} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				t.Errorf("Run = %v", err)
@@ -50,7 +61,7 @@ func newSite(t testing.TB) *site {
 		})
 	}
 	t.Cleanup(func() { cancel(); wg.Wait() })
-	return &site{TB: t, Client: c, d: d}
+	return &site{TB: t, Client: c, d: d, gate: g}
 }
 
 // ask sends a request until somebody listens.

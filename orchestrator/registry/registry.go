@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -213,6 +214,13 @@ func (r *Registry) signal() {
 	r.changed = make(chan struct{})
 }
 
+// Wake tells whoever waits for a change that one may have come from elsewhere: an agent may get work again, or may not.
+func (r *Registry) Wake() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.signal()
+}
+
 // Changed returns a channel that is closed at the next change: an agent came, changed, or finished something.
 func (r *Registry) Changed() <-chan struct{} {
 	r.mu.RLock()
@@ -261,7 +269,7 @@ func (a Agent) Check(workType string, parameters json.RawMessage) *fault.Fault {
 // View is the agent as people see it.
 func (a Agent) View() view.Agent {
 	v := view.Agent{
-		AgentID: string(a.AgentID), AgentType: string(a.AgentType), State: a.State, Detail: a.Detail, Host: a.Host,
+		AgentID: string(a.AgentID), AgentType: string(a.AgentType), State: cmp.Or(a.State, message.StateReady), Detail: a.Detail, Host: a.Host,
 		Version: a.Version, Slots: a.Slots, Labels: a.Labels, FirstSeen: a.FirstSeen,
 		Running: []view.Holding{}, Capabilities: []string{}, WorkTypes: []view.WorkType{},
 		Resources: view.HostResources(a.Resources),

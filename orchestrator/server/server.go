@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"chiffon/orchestrator/api"
+	"chiffon/orchestrator/breaker"
 	"chiffon/orchestrator/dispatch"
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/gateway"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
@@ -35,6 +37,8 @@ type Server struct {
 	views    *ledger.Ledger
 	agents   *registry.Registry
 	dispatch *dispatch.Dispatcher
+	breakers *breaker.Set
+	gate     *gate.Gate
 	gateway  *gateway.Gateway
 	http     *http.Server
 	stopping chan struct{}
@@ -129,13 +133,21 @@ func (s *Server) wire(ctx context.Context) error {
 		return err
 	}
 	s.views = ledger.New(s.client, s.log)
+	if s.breakers, err = breaker.Open(ctx, breaker.Config{
+		Client: s.client, Agents: s.agents, Ledger: s.views, Log: s.log, Leads: func() bool { return s.dispatch.Leading() },
+	}); err != nil {
+		return err
+	}
+	if s.gate, err = gate.Open(ctx, gate.Config{Client: s.client, Agents: s.agents, Breakers: s.breakers, Log: s.log}); err != nil {
+		return err
+	}
 	s.dispatch = dispatch.New(dispatch.Config{
-		Lease: lease, Keep: s.cfg.KeepTasks, LostAfter: s.cfg.LostAfter, Name: name(), Room: s.room(),
+		Lease: lease, Keep: s.cfg.KeepTasks, LostAfter: s.cfg.LostAfter, Name: name(), Room: s.room(), Shut: s.gate.Shut,
 	}, s.client, s.views, s.agents, s.log)
-	s.gateway = gateway.New(s.client, s.agents, s.dispatch, s.log)
+	s.gateway = gateway.New(s.client, s.agents, s.dispatch, s.gate, s.log)
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
-			Client: s.client, Ledger: s.views, Agents: s.agents, Dispatcher: s.dispatch,
+			Client: s.client, Ledger: s.views, Agents: s.agents, Dispatcher: s.dispatch, Gate: s.gate, Breakers: s.breakers,
 			TokenHash: tok.Hash(), Release: build.Version(), Checks: s.checks, Stopping: s.stopping,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -177,7 +189,9 @@ func (s *Server) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	for _, part := range []func(context.Context) error{s.views.Run, s.agents.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore} {
+	for _, part := range []func(context.Context) error{
+		s.views.Run, s.agents.Run, s.breakers.Run, s.gate.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore,
+	} {
 		wg.Go(func() {
 			if err := part(inner); err != nil {
 				cancel(err)

@@ -233,3 +233,53 @@ func (c *Client) PurgeTask(ctx context.Context, stream string, id subject.TaskID
 	}
 	return nil
 }
+
+// Audit stores one record of what was done, or refused, of a kind: {"time": …, "who": …, "what": …}. It returns when
+// that is stored.
+func (c *Client) Audit(ctx context.Context, kind string, record any) error {
+	data, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("audit %s: %w", kind, err)
+	}
+	if _, err := c.store(ctx, &nats.Msg{Subject: subject.Audit(kind), Data: data}); err != nil {
+		return fmt.Errorf("audit %s: %w", kind, err)
+	}
+	return nil
+}
+
+// PauseType has the consumers that all agents of a type share hand out nothing until a moment; they go on by
+// themselves then. A zero time lets them go on at once. Those that do not exist need no pause.
+func (c *Client) PauseType(ctx context.Context, t subject.AgentType, until time.Time) error {
+	for _, p := range subject.Priorities {
+		if err := c.pause(ctx, subject.TypeConsumer(t, p), until); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Client) pause(ctx context.Context, name string, until time.Time) error {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	var err error
+	if until.IsZero() {
+		_, err = c.js.ResumeConsumer(ctx, subject.TasksStream, name)
+	} else {
+		_, err = c.js.PauseConsumer(ctx, subject.TasksStream, name, until)
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("pause consumer %s: %w", name, err)
+	}
+	return nil
+}
+
+// Ping asks the broker for something that costs it next to nothing, and tells how long the answer took.
+func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	began := time.Now()
+	if _, err := c.js.AccountInfo(ctx); err != nil {
+		return 0, fmt.Errorf("ask the broker: %w", err)
+	}
+	return time.Since(began), nil
+}

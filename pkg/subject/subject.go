@@ -68,6 +68,7 @@ const (
 	AllMail       = "chiffon.mail.>"
 	AllAudit      = "chiffon.audit.>"
 	AllHeartbeats = "chiffon.agent.*.heartbeat"
+	AllPokes      = "chiffon.agent.*.poke"
 	AllCalls      = "chiffon.api.*.*"
 )
 

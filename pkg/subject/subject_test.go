@@ -35,6 +35,7 @@ var built = map[string]string{
 	"AllMail":       AllMail,
 	"AllAudit":      AllAudit,
 	"AllHeartbeats": AllHeartbeats,
+	"AllPokes":      AllPokes,
 	"AllCalls":      AllCalls,
 }
 
