@@ -47,6 +47,9 @@ func verify(t *testing.T, name, text string) string {
 	return out
 }
 
+// newerKey is what a systemd before 254 says of a key that it does not know and passes over.
+var newerKey = regexp.MustCompile(`(?m)^.* Unknown key.* 'DelegateSubgroup' .*\n`)
+
 func TestUnits(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"orchestrator", "agentrunner"} {
@@ -64,7 +67,7 @@ func TestUnits(t *testing.T) {
 					t.Errorf("%s: no line %q", name, want)
 				}
 			}
-			if out := verify(t, name, unit); out != "" {
+			if out := newerKey.ReplaceAllString(verify(t, name, unit), ""); out != "" {
 				t.Errorf("systemd-analyze verify %s prints:\n%s", name, out)
 			}
 			// An unknown key is a warning with exit code 0, so the output is what counts.
