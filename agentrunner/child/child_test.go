@@ -187,21 +187,42 @@ func TestStopLetsTheProgramTidyUp(t *testing.T) {
 	}
 }
 
-// Each process of the chain lives only to start the next one, in a session of its own.
-func TestStopEndsAChainOfShortLives(t *testing.T) {
-	t.Parallel()
-	chain := filepath.Join(t.TempDir(), "chain")
-	if err := os.WriteFile(chain, []byte("#!/bin/sh\ntest -e \"$0\" && setsid sh \"$0\" &\n"), 0o700); err != nil {
+// chain is a program of which each process lives only to start the next one, in a session of its own.
+func chain(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "chain")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\ntest -e \"$0\" && setsid sh \"$0\" &\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, shell(`sh "$1"; echo $$; while :; do sleep 1; done`, chain))
-	out := bufio.NewReader(p.Output())
-	pids(t, out, 1)
-	p.Stop(syscall.SIGTERM, 10*time.Millisecond)
-	io.Copy(io.Discard, out)
-	if end := p.Wait(); !end.Stopped || end.ExitCode != 143 {
-		t.Errorf("outcome %+v", end)
+	return path
+}
+
+func TestStopEndsAChainOfShortLives(t *testing.T) {
+	t.Parallel()
+	bothWays(t, func(t *testing.T, way func(Command) Command) {
+		c := way(owned(shell(`sh "$1"; echo $$; while :; do sleep 1; done`, chain(t))))
+		p := start(t, c)
+		out := bufio.NewReader(p.Output())
+		pids(t, out, 1)
+		p.Stop(syscall.SIGTERM, 10*time.Millisecond)
+		io.Copy(io.Discard, out)
+		if end := p.Wait(); !end.Stopped || end.ExitCode != 143 {
+			t.Errorf("outcome %+v", end)
+		}
+		if left := markedBy(c.Owner); len(left) > 0 {
+			t.Errorf("processes %v are left", left)
+		}
+	})
+}
+
+// markedBy lists the processes of an owner.
+func markedBy(owner string) (pids []int) {
+	for _, p := range processes() {
+		if readMark(p.pid).owner == owner {
+			pids = append(pids, p.pid)
+		}
 	}
+	return pids
 }
 
 func TestLeftoversEnd(t *testing.T) {
@@ -353,18 +374,31 @@ func ended(t *testing.T, pid int) {
 	}
 }
 
-// Cut between the start of a child and its end: the runner dies.
+// Cut between the start of a child and its end: the runner dies. What is promised is one second.
 func TestRunnerKilledEndsTheTree(t *testing.T) {
 	t.Parallel()
-	bothWays(t, func(t *testing.T, way func(Command) Command) {
-		cmd, out := runner(t, way(shell(runaway+`echo $$; trap "" TERM; while :; do sleep 1; done`)))
-		tree := pids(t, out, 2)
-		cmd.Process.Kill()
-		cmd.Wait()
-		for _, pid := range tree {
-			ended(t, pid)
-		}
-	})
+	for name, script := range map[string]string{
+		"that has left its group and ignores SIGTERM": runaway + `(` + runaway + `); trap "" TERM; while :; do sleep 1; done`,
+		"that forks on and on":                        `sh "$1"; ` + runaway + runaway + `while :; do sleep 1; done`,
+		"that is stopped":                             runaway + runaway + `kill -STOP $$`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothWays(t, func(t *testing.T, way func(Command) Command) {
+				c := way(owned(shell(script, chain(t))))
+				cmd, out := runner(t, c)
+				pids(t, out, 2)
+				kill(cmd)
+				killed := time.Now()
+				for tick := time.NewTicker(5 * time.Millisecond); len(markedBy(c.Owner)) > 0; <-tick.C {
+					if time.Since(killed) > 10*time.Second {
+						t.Fatalf("processes %v still run", markedBy(c.Owner))
+					}
+				}
+				t.Logf("the tree had gone after %v", time.Since(killed))
+			})
+		})
+	}
 }
 
 func TestRunnerKilledLetsSurvivorFinish(t *testing.T) {
