@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/runner"
 )
 
@@ -21,9 +20,6 @@ const (
 )
 
 func main() {
-	if child.IsSupervisor() {
-		child.Supervise()
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once; its supervisors end the work
 	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -1,14 +1,11 @@
 // Package child runs a program as a supervised process tree: whatever the program starts ends with it, and its outcome
 // counts the processor time of all of them. It knows nothing of tasks, of the broker or of what the program is for.
 //
-// Between the caller and the program stands a small supervisor: the caller's own executable, started again. It is the
-// subreaper of the tree, so that no descendant can get away from it, and it holds a pipe whose other end is the
-// caller: when that pipe ends, the caller has died and the supervisor acts alone. A program that uses this package
-// must therefore begin its main, and the TestMain of its tests, with
-//
-//	if child.IsSupervisor() {
-//		child.Supervise()
-//	}
+// Between the caller and the program stands a small supervisor: the caller's own executable, started again with the one
+// argument "supervise". A program that imports this package is a supervisor from before its main when it is started so.
+// It is the subreaper of the tree, so that no descendant can get away from it, and it holds a pipe whose other end is
+// the caller: when that pipe ends, the caller has died and the supervisor acts alone. Where a control group (version 2)
+// can be made, the program is born in one and the kernel kills all of it at once.
 package child
 
 import (

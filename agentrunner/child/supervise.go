@@ -16,11 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsSupervisor reports whether this process was started to be a supervisor.
-func IsSupervisor() bool { return len(os.Args) == 2 && os.Args[1] == superviseArg }
+// Before main, and before most other packages of the program are set up: each attempt waits for this, and that is half of
+// what a supervisor costs.
+func init() {
+	if len(os.Args) == 2 && os.Args[1] == superviseArg {
+		supervise()
+	}
+}
 
-// Supervise is the whole life of a supervisor; it does not return.
-func Supervise() {
+// supervise is the whole life of a supervisor; it does not return.
+func supervise() {
 	// The program is to be killed when this thread ends, so this thread must be the one that stays.
 	runtime.LockOSThread()
 	for _, fd := range []int{controlFD, newsFD, drainFD, keepFD} {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/intake"
 	"chiffon/agentrunner/spool"
 	"chiffon/agentrunner/work"
@@ -21,13 +20,6 @@ import (
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
-
-func TestMain(m *testing.M) {
-	if child.IsSupervisor() {
-		child.Supervise()
-	}
-	os.Exit(m.Run())
-}
 
 const agentType subject.AgentType = "infra"
 

@@ -20,13 +20,6 @@ import (
 	"chiffon/pkg/message"
 )
 
-func TestMain(m *testing.M) {
-	if child.IsSupervisor() {
-		child.Supervise()
-	}
-	os.Exit(m.Run())
-}
-
 // A record is a Sink that notes the order of events.
 type record struct {
 	mu     sync.Mutex
