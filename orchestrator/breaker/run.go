@@ -65,6 +65,9 @@ func (s *Set) Run(ctx context.Context) error {
 // follow takes in what other orchestrators store.
 func (s *Set) follow(ctx context.Context) error {
 	w, err := s.kv.Watch(ctx, prefix+"*")
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("watch the breakers: %w", err)
 	}

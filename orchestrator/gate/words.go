@@ -100,6 +100,9 @@ func (g *Gate) forget(ctx context.Context, id subject.AgentID, revision uint64) 
 // Run follows what is stored, and tells agents when their pause is over, until ctx ends.
 func (g *Gate) Run(ctx context.Context) error {
 	w, err := g.kv.Watch(ctx, prefix+"*")
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("watch the paused agents: %w", err)
 	}

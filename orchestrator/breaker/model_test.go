@@ -1,0 +1,151 @@
+package breaker
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// A model is a breaker as the protocol tells of it, in as few words as there are.
+type model struct {
+	state  gobreaker.State
+	row    int // failures without a success between them
+	voids  int
+	voidAt time.Time
+	lossAt time.Time
+	until  time.Time
+}
+
+func (m *model) fail(now time.Time) {
+	m.row++
+	if m.state == gobreaker.StateHalfOpen || m.row >= Failures || m.voids >= Voids {
+		m.state, m.until, m.voids = gobreaker.StateOpen, now.Add(Cooldown), 0
+	}
+}
+
+func (m *model) fact(k Kind, now time.Time) {
+	if m.state != gobreaker.StateClosed {
+		return
+	}
+	switch k {
+	case Success:
+		m.row = 0
+	case Failure:
+		m.fail(now)
+	case Loss:
+		if m.lossAt.IsZero() || now.Sub(m.lossAt) >= sameLoss {
+			m.lossAt = now
+			m.fail(now)
+		}
+	case Void:
+		if now.Sub(m.voidAt) > VoidTime {
+			m.voids = 0
+		}
+		m.voids, m.voidAt = m.voids+1, now
+		m.fail(now)
+	}
+}
+
+// Every transition is the model's, over 10,000 random schedules, with the record stored and read between any two steps.
+func TestTransitionsAreTheModels(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 1))
+	seen := map[string]int{}
+	synctest.Test(t, func(t *testing.T) {
+		for schedule := range 10_000 {
+			var r record
+			var m model
+			var seq uint64
+			story := ""
+			for range 5 + random.IntN(25) {
+				seq++
+				now := time.Now()
+				before := m.state
+				switch what := random.IntN(12); {
+				case what < 6:
+					k := []Kind{Failure, Failure, Loss, Void, Success, Loss}[what]
+					story += fmt.Sprintf(" fact %d", k)
+					m.fact(k, now)
+					r = r.count(Cooldown, Fact{Kind: k, Reason: "r", Seq: seq, At: now})
+					r = r.count(Cooldown, Fact{Kind: Failure, Reason: "again", Seq: seq, At: now}) // counted once
+				case what < 9:
+					d := time.Duration(random.IntN(4)) * 7 * time.Second
+					story += " " + d.String()
+					time.Sleep(d)
+				case what == 9:
+					time.Sleep(VoidTime + 1)
+					story += " long"
+				case what == 10 && m.state == gobreaker.StateOpen && random.IntN(2) == 0: // the clock was set back: asked before its time
+					story += " probe"
+					m.state = gobreaker.StateHalfOpen
+					r = r.probe(Cooldown)
+				case m.state == gobreaker.StateOpen && !now.Before(m.until):
+					story += " probe"
+					m.state = gobreaker.StateHalfOpen
+					r = r.probe(Cooldown)
+				case m.state == gobreaker.StateHalfOpen && random.IntN(2) == 0:
+					story += " answer"
+					m.state, m.row = gobreaker.StateClosed, 0
+					r = r.succeed(Cooldown)
+				case m.state == gobreaker.StateHalfOpen:
+					story += " silence"
+					m.fail(now)
+					r = r.fail(Cooldown, "silent")
+				}
+				r = stored(t, r)
+				s := r.shared()
+				if s.State != m.state || r.Failures != m.row || s.State == gobreaker.StateOpen && !s.Expiry.Equal(m.until) {
+					t.Fatalf("seed %d, schedule %d:%s\nis %v until %v after %d failures, want %v until %v after %d",
+						seed, schedule, story, s.State, s.Expiry, r.Failures, m.state, m.until, m.row)
+				}
+				if v := r.view("a"); v.State != s.State.String() || (v.Until != nil) != (s.State == gobreaker.StateOpen) ||
+					(v.Failures > 0) != (v.Reason != "") {
+					t.Fatalf("seed %d, schedule %d:%s\nview %+v", seed, schedule, story, v)
+				}
+				if before != m.state {
+					seen[before.String()+" to "+m.state.String()]++
+				}
+			}
+		}
+	})
+	for _, want := range []string{"closed to open", "open to half-open", "half-open to closed", "half-open to open"} {
+		if seen[want] < 100 {
+			t.Errorf("seed %d: %s %d times only: %v", seed, want, seen[want], seen)
+		}
+	}
+	t.Log(seen)
+}
+
+// stored is a record after it was stored and read.
+func stored(t *testing.T, r record) (read record) {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = json.Unmarshal(data, &read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+func TestWhatGobreakerDidNotWriteIsAClosedBreaker(t *testing.T) {
+	t.Parallel()
+	for name, shared := range map[string]string{"nothing": "", "no state": `{}`, "another type": `"x"`, "no buckets": `{"state":0,"buckets":[]}`} {
+		r := record{Shared: json.RawMessage(shared)}
+		for range Failures {
+			if r.open() {
+				t.Errorf("%s: open", name)
+			}
+			r = r.fail(Cooldown, "x")
+		}
+		if !r.open() {
+			t.Errorf("%s: not open after %d failures", name, Failures)
+		}
+	}
+}
