@@ -65,6 +65,8 @@ func New(cfg Config) *API {
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	a := &API{cfg: cfg, huma: humago.New(mux, c)}
 	a.tasks()
+	a.retries()
+	a.reasons()
 	a.events()
 	a.agents()
 	a.breakers()

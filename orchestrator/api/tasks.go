@@ -9,12 +9,10 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"chiffon/orchestrator/dispatch"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/view"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
-	"chiffon/pkg/tasklog"
 )
 
 type taskAnswer struct {
@@ -36,9 +34,9 @@ func (a *API) tasks() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tasks", "list-tasks", "List tasks, newest first", answers(422, 503)), a.list)
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tasks/{id}", "get-task", "One task as it is now", answers(404, 409, 503)), a.task)
 	huma.Register(a.huma, operation(http.MethodPost, "/v1/tasks/{id}/cancel", "cancel-task", "Stop a task", answers(404, 409, 422, 503),
-		described("Work that has not begun never begins. Work that runs is stopped by its runner; only then is the task cancelled. 202 while it is being stopped, 200 when it had ended before."),
+		described("Work that has not begun never begins. Work that runs is stopped by its runner; only then is the task cancelled. 202: recorded, it is cancelled or being stopped. 200: nothing was to be done, it had ended or was being stopped already."),
 		func(op *huma.Operation) { op.DefaultStatus = http.StatusAccepted }), a.cancel)
-	also200(a.huma.OpenAPI().Paths["/v1/tasks/{id}/cancel"].Post, "It had ended before")
+	also200(a.huma.OpenAPI().Paths["/v1/tasks/{id}/cancel"].Post, "It had ended before, or was being stopped already")
 }
 
 // also200 documents that an operation which accepts may answer 200 as well.
@@ -50,19 +48,16 @@ func also200(op *huma.Operation, meaning string) {
 
 // answer is one task, read from the log: it is there as soon as it is accepted, whatever the views are at.
 func (a *API) answer(ctx context.Context, status int, id subject.TaskID) (*taskAnswer, error) {
-	log, err := a.cfg.Client.Task(ctx, id)
+	_, log, err := a.read(ctx, string(id))
 	if err != nil {
-		return nil, a.about(problemOf(err), id, "")
-	}
-	if s := tasklog.Fold(log); s.Phase == tasklog.PhaseNone && s.Stray == nil {
-		return nil, problemOf(dispatch.ErrUnknown)
+		return nil, err
 	}
 	t, ok := a.cfg.Ledger.Get(id)
 	if !ok {
 		t = ledger.Task{ID: id, Percent: -1}
 	}
 	v := t.Describe(log)
-	v.WaitingFor = a.cfg.Dispatcher.WaitingFor(t, time.Now())
+	tell(&v, t, a.cfg.Dispatcher.Facts(time.Now()))
 	return &taskAnswer{Status: status, Location: "/v1/tasks/" + string(id), Body: v}, nil
 }
 
@@ -141,10 +136,10 @@ func (a *API) list(_ context.Context, in *listInput) (*listAnswer, error) {
 	if err != nil {
 		return nil, problem(http.StatusUnprocessableEntity, err.Error(), Detail{Location: "query.cursor", Message: err.Error()})
 	}
-	now := time.Now()
+	facts := a.cfg.Dispatcher.Facts(time.Now())
 	for i := range found {
 		if t, ok := a.cfg.Ledger.Get(subject.TaskID(found[i].TaskID)); ok {
-			found[i].WaitingFor = a.cfg.Dispatcher.WaitingFor(t, now)
+			tell(&found[i], t, facts)
 		}
 	}
 	return &listAnswer{Body: TaskList{Tasks: append([]view.Task{}, found...), NextCursor: next}}, nil
@@ -172,13 +167,17 @@ func (a *API) cancel(ctx context.Context, in *cancelInput) (*taskAnswer, error) 
 	if in.Body != nil {
 		want.Reason, want.GraceSeconds, want.Signal, want.Force = in.Body.Reason, in.Body.GraceSeconds, in.Body.Signal, in.Body.Force
 	}
+	before, _ := a.cfg.Ledger.Get(id)
 	ended, err := a.cfg.Dispatcher.Cancel(ctx, id, want)
 	if err != nil {
 		return nil, a.about(problemOf(err), id, "")
 	}
-	status := http.StatusAccepted
-	if ended {
-		status = http.StatusOK
+	said, err := a.answer(ctx, http.StatusAccepted, id)
+	if err != nil {
+		return nil, err
 	}
-	return a.answer(ctx, status, id)
+	if was := before.CancelAt; ended || said.Body.State == view.Cancelling && !was.IsZero() && said.Body.Cancel.At.Equal(was) {
+		said.Status = http.StatusOK
+	}
+	return said, nil
 }

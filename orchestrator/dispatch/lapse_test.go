@@ -2,14 +2,11 @@ package dispatch
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"chiffon/pkg/message"
-	"chiffon/pkg/subject"
-	"chiffon/pkg/tasklog"
 )
 
 // Whoever lets a task lapse is tried again later and later, and only with that task.
@@ -62,28 +59,4 @@ func TestLapsedGoesElsewhere(t *testing.T) {
 	id := s.submit(inTheAttic)
 	s.until(id, "placed on a", at("a"))
 	s.until(id, "placed on b", at("b"))
-}
-
-// Of many agents people hear of those that are nearest to taking the task.
-func TestWaitingForMany(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{Name: "one"})
-	for c := range 20 {
-		s.beat(subject.AgentID("far-"+string(rune('a'+c))), 1)
-	}
-	attic := labelled("site", "attic")
-	s.beat("ill", 1, attic, func(hb *message.Heartbeat) { hb.State, hb.Detail = message.StateBroken, "the disk is full" })
-	s.beat("late", 1, attic)
-	id := s.submit(inTheAttic)
-	s.d.lapses.note(id, "late", time.Now(), lease, 0)
-	s.beat("near", 1, attic, func(hb *message.Heartbeat) { hb.Running = []message.Running{{TaskID: task, Attempt: 1, Boot: 1}} })
-	held, _ := s.ledger.Get(id)
-	if held.State.Phase != tasklog.PhaseHeld {
-		t.Fatalf("%+v", held.State)
-	}
-	got := s.d.WaitingFor(held, time.Now())
-	want := "an agent of type infra: near has no free slot (1 of 1), late did not start it and is tried again in 30s, ill is broken (the disk is full), far-a has not"
-	if !strings.HasPrefix(got, want) || !strings.HasSuffix(got, " and 18 more") {
-		t.Errorf("WaitingFor = %q", got)
-	}
 }

@@ -173,23 +173,3 @@ func TestSubmitRefuses(t *testing.T) {
 	s.submit(func(o *Order) { o.Request.ToAgent = "code" })
 	s.submit(func(o *Order) { o.Request.Custom.Chiffon.Agent = "away" })
 }
-
-func TestWaitingFor(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, Config{Name: "one"})
-	s.beat("a", 1)
-	for name, c := range map[string]struct {
-		change func(*Order)
-		want   string
-	}{
-		"a type nobody has":     {func(o *Order) { o.Request.ToAgent = "code" }, "none has registered yet"},
-		"an agent that is away": {func(o *Order) { o.Request.Custom.Chiffon.Agent = "away" }, "agent away, which has not been heard yet"},
-		"labels nobody has":     {func(o *Order) { o.Request.Custom.Chiffon.On = map[string]string{"site": "moon"} }, "a has not the labels"},
-		"the next moment":       {func(*Order) {}, "a is about to take it"},
-	} {
-		task, _ := s.ledger.Get(s.submit(c.change))
-		if got := s.d.WaitingFor(task, time.Now()); !strings.Contains(got, c.want) {
-			t.Errorf("%s: WaitingFor = %q, want …%s…", name, got, c.want)
-		}
-	}
-}

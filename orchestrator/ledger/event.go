@@ -24,14 +24,24 @@ func shown(e tasklog.Entry, void error, room *int) tasklog.Entry {
 	return e
 }
 
-func (w *watch) event(e tasklog.Entry) view.Event {
-	ev := view.Event{ID: w.at.String(), Kind: string(e.Kind), Time: e.Time, Attempt: e.Attempt}
+// entryEvent is what people see of an entry, without its place and its message; void says why it does not count.
+func entryEvent(e tasklog.Entry, void error) view.Event {
+	ev := view.Event{Kind: string(e.Kind), Time: e.Time, Attempt: e.Attempt, Writer: e.Subject.Writer, Cause: cause(e)}
+	if e.Subject.Verb == "request" {
+		ev.Writer = subject.Orchestrator
+	}
 	if e.Subject.Writer != subject.Orchestrator {
 		ev.AgentID = e.Subject.Writer
 	}
-	if e.Err != nil {
-		ev.Void = strings.TrimPrefix(e.Err.Error(), string(e.Kind)+" ") // the event says its kind itself
+	if void != nil {
+		ev.Void = strings.TrimPrefix(void.Error(), string(e.Kind)+" ") // the event says its kind itself
 	}
+	return ev
+}
+
+func (w *watch) event(e tasklog.Entry) view.Event {
+	ev := entryEvent(e, e.Err)
+	ev.ID = w.at.String()
 	if len(e.Data) > 0 {
 		ev.Message = e.Data
 	}

@@ -114,7 +114,7 @@ type Fault struct {
 // An Event is one entry of a task's log, one status, a gap where statuses have expired, or the end mark.
 type Event struct {
 	ID      string          `json:"id" doc:"<sequence in the task log>.<sequence in the status stream>; resume with it as Last-Event-ID"`
-	Kind    string          `json:"kind" doc:"Kind of the log entry, or status, gap, end"`
+	Kind    string          `json:"kind" doc:"Kind of the log entry, or status, gap, end; in a history late: an outcome that came too late to be recorded"`
 	Time    time.Time       `json:"time"`
 	AgentID string          `json:"agent_id,omitempty"`
 	Attempt int             `json:"attempt,omitempty"`
@@ -164,6 +164,13 @@ type Why struct {
 	State   string   `json:"state"`
 	Because []string `json:"because" nullable:"false" doc:"Sentences, the weightiest first"`
 	Next    string   `json:"next,omitempty" doc:"What happens next by itself, and when, or what a person can do"`
+}
+
+// A History is what happened to a task, entry by entry.
+type History struct {
+	TaskID     string  `json:"task_id"`
+	Events     []Event `json:"events" nullable:"false" doc:"Every entry of the log, void ones too, without the messages, which the events of the task have"`
+	NextCursor string  `json:"next_cursor,omitempty" doc:"Ask with it for those behind"`
 }
 
 // A Holding is an attempt that an agent says it holds.

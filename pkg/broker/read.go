@@ -106,6 +106,14 @@ func (c *Client) Range(ctx context.Context, stream, filter string, from uint64) 
 	}
 }
 
+// FirstSince finds the first message at or after a moment on the subjects of a filter; found is false when there is none.
+func (c *Client) FirstSince(ctx context.Context, stream, filter string, at time.Time) (seq uint64, found bool, err error) {
+	ctx, cancel := c.bounded(ctx)
+	defer cancel()
+	m, found, err := c.leaderGet(ctx, stream, map[string]any{"start_time": at.UTC().Format(time.RFC3339Nano), "next_by_subj": filter})
+	return m.Seq, found, err
+}
+
 // get does one batched direct get; more says that there is something behind it.
 func (c *Client) get(ctx context.Context, stream, filter string, from uint64, count int) (msgs []Msg, more bool, err error) {
 	ctx, cancel := c.bounded(ctx)
