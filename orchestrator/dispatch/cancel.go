@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -15,8 +16,9 @@ import (
 // ErrUnknown comes back for a task of which the log knows nothing.
 var ErrUnknown = errors.New("no such task")
 
-// Cancel wants a task stopped. It returns when that is stored: work that has not begun is then cancelled for good,
-// running work is being stopped by its runner. ended is true when the task had ended before.
+// Cancel wants a task stopped. It returns when that is stored: work that has not begun is then cancelled for good, all
+// other work is being stopped. ended is true when the task had ended before. A cancel of what is being stopped already
+// changes nothing, unless it is the first that wants force.
 func (d *Dispatcher) Cancel(ctx context.Context, id subject.TaskID, want message.Cancel) (ended bool, err error) {
 	for {
 		log, err := d.client.Task(ctx, id)
@@ -24,32 +26,15 @@ func (d *Dispatcher) Cancel(ctx context.Context, id subject.TaskID, want message
 			return false, err
 		}
 		s := tasklog.Fold(log)
-		a := action{kind: tasklog.Cancelled, cancel: &want}
-		switch s.Phase {
-		case tasklog.PhaseNone:
-			return false, ErrUnknown
-		case tasklog.PhaseEnded:
-			return true, nil
-		case tasklog.PhaseCancelling:
-			if !want.Force || s.Allowed > 1 {
-				return false, nil // it is on its way
-			}
-			if err := d.patience(ctx, id, s.TailSeq); err != nil {
-				return false, err
-			}
-			a = d.world(time.Now()).unconfirmed(ledger.Task{State: s, StartedAt: began(log, s)})
-		case tasklog.PhaseRunning:
-			a = action{kind: tasklog.CancelRequested, cancel: &want}
-		case tasklog.PhaseFailed:
-			if s.Silent {
-				if err := d.patience(ctx, id, s.TailSeq); err != nil {
-					return false, err
-				}
-			}
-		case tasklog.PhaseHeld, tasklog.PhaseQueued:
-		}
 		t, _ := d.ledger.Get(id)
 		t.ID, t.State = id, s // the log is ahead of the views
+		a, ok := stop(t, want)
+		switch {
+		case s.Phase == tasklog.PhaseNone:
+			return false, ErrUnknown
+		case !ok:
+			return s.Phase == tasklog.PhaseEnded, nil
+		}
 		switch seq, err := d.act(ctx, t, a); {
 		case err == nil:
 			d.shown(ctx, seq)
@@ -60,32 +45,31 @@ func (d *Dispatcher) Cancel(ctx context.Context, id subject.TaskID, want message
 	}
 }
 
-// began is when the latest attempt of a log was started.
-func began(log []tasklog.Entry, s tasklog.State) time.Time {
-	for _, e := range log {
-		if e.Seq == s.StartSeq {
-			return e.Time
+// stop is the entry that a wish to stop a task is stored as; ok is false when there is nothing to be stored.
+func stop(t ledger.Task, want message.Cancel) (a action, ok bool) {
+	request := action{kind: tasklog.CancelRequested, cancel: &want}
+	switch s := t.State; s.Phase {
+	case tasklog.PhaseHeld, tasklog.PhaseQueued:
+		return action{kind: tasklog.Cancelled, cancel: &want}, true
+	case tasklog.PhaseRunning:
+		return request, true
+	case tasklog.PhaseFailed:
+		if s.Silent {
+			return request, true // whoever held it may be at it still
 		}
+		return action{kind: tasklog.Cancelled, cancel: &want}, true
+	case tasklog.PhaseCancelling:
+		if s.Cancel == nil || !want.Force || s.Cancel.Force {
+			return action{}, false
+		}
+		more := *s.Cancel // all that was wanted before is still wanted
+		more.Force = true
+		more.By, more.Reason = want.By, cmp.Or(want.Reason, more.Reason)
+		more.Signal, more.GraceSeconds = cmp.Or(want.Signal, more.Signal), cmp.Or(want.GraceSeconds, more.GraceSeconds)
+		return action{kind: tasklog.CancelRequested, cancel: &more}, true
+	case tasklog.PhaseNone, tasklog.PhaseEnded:
 	}
-	return time.Time{}
-}
-
-// patience waits until whoever held a task has certainly stopped since it was revoked, or something else has happened.
-func (d *Dispatcher) patience(ctx context.Context, id subject.TaskID, tail uint64) error {
-	tick := time.NewTicker(lookEvery)
-	defer tick.Stop()
-	for {
-		t, _ := d.ledger.Get(id)
-		w := world{now: time.Now(), since: d.started(), lease: d.cfg.Lease, grace: d.cfg.Grace}
-		if t.State.TailSeq > tail || t.State.TailSeq == tail && w.settled(t) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
-	}
+	return action{}, false
 }
 
 // shown waits a little until the views have what is stored. They may be behind, after a start; the log decides.

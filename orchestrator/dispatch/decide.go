@@ -247,10 +247,17 @@ func (w *world) cancelling(t ledger.Task) (action, bool) {
 		return action{kind: tasklog.Error, fault: w.timeout(t, want.Reason)}, true
 	case safe:
 		return action{kind: tasklog.Cancelled, gone: w.gone(t)}, true
-	case w.settled(t) && (want.Deadline || want.Force || late):
+	case w.settled(t) && (want.Deadline || want.Force && !w.stopping(t) || late):
 		return w.unconfirmed(t), true
 	}
 	return action{}, false
+}
+
+// stopping reports whether a holder is heard to be at a task still, and has time left to stop it.
+func (w *world) stopping(t ledger.Task) bool {
+	grace := max(w.lease, time.Duration(t.State.Cancel.GraceSeconds)*time.Second)
+	heard := w.listed(t.ID, t.State.Attempt, t.State.Boot)
+	return !heard.IsZero() && w.now.Sub(heard) <= w.silence && w.waited(t) <= w.lease+w.grace+grace
 }
 
 // unconfirmed ends a task of which nobody knows what became.

@@ -27,7 +27,9 @@ func (s *site) leads() {
 	}
 }
 
-func TestCancelByPhase(t *testing.T) {
+// Whatever a task is at, a cancel of it is stored at once; of what has not begun it is the end. Late and repeated ones
+// change nothing.
+func TestCancelAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -78,41 +80,59 @@ func TestCancelByPhase(t *testing.T) {
 func TestCancelByForce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
+	s.leads()
 	id := s.submit()
 	s.started(id, "a", 1, 1)
-	if _, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin"}); err != nil {
-		t.Fatal(err)
+	for _, force := range []bool{false, true, true} {
+		if ended, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin", Reason: "enough", Signal: "INT", Force: force}); err != nil || ended {
+			t.Fatal(ended, err)
+		}
 	}
-	asked := s.phase(id, tasklog.PhaseCancelling)
-	if _, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin", Force: true}); err != nil {
-		t.Fatal(err)
+	log := s.phase(id, tasklog.PhaseEnded)
+	asked, e := log[len(log)-2], log[len(log)-1]
+	if e.Kind != tasklog.Error || e.Message.Failure.Code != fault.Timeout {
+		t.Errorf("it ends with %s %+v, want error 5001", e.Kind, e.Message.Failure)
 	}
-	e := s.ended(id, tasklog.Error)
-	if e.Message.Failure.Code != fault.Timeout {
-		t.Errorf("it ends with %d, want 5001", e.Message.Failure.Code)
+	if len(log) != 5 || !asked.Message.Custom.Chiffon.Cancel.Force || asked.Message.Custom.Chiffon.Cancel.Signal != "INT" {
+		t.Errorf("%d entries, before the end %+v, want one more that adds force", len(log), asked.Message.Custom.Chiffon)
 	}
-	if waited := e.Time.Sub(asked[len(asked)-1].Time); waited < brisk.Lease+brisk.Grace-50*time.Millisecond {
+	if waited := e.Time.Sub(asked.Time); waited < brisk.Lease+brisk.Grace-50*time.Millisecond {
 		t.Errorf("it was ended after %v, want lease and grace", waited)
 	}
 }
 
+// A cancel of what was just taken away for silence is stored at once, and ends it when settled. Its old holder may
+// still say that it was faster.
 func TestCancelOfASilentHolder(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, brisk)
+	cfg := brisk
+	cfg.Lease = time.Second // time enough to ask before it is settled
+	s := newSite(t, cfg)
 	s.leads()
-	id := s.submit()
-	s.started(id, "a", 1, 3)
-	s.until(id, "revoked", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseFailed && st.Silent })
-	if _, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin"}); err != nil {
-		t.Fatal(err)
-	}
-	log := s.phase(id, tasklog.PhaseEnded)
-	end, before := log[len(log)-1], log[len(log)-2]
-	if end.Kind != tasklog.Cancelled && before.Kind != tasklog.Queued {
-		t.Errorf("it ends with %s behind %s", end.Kind, before.Kind)
-	}
-	if waited := end.Time.Sub(log[2].Time); waited < brisk.Lease+brisk.Grace-50*time.Millisecond {
-		t.Errorf("it was ended %v after it was revoked, want lease and grace", waited)
+	for _, faster := range []bool{false, true} {
+		id := s.submit()
+		s.started(id, "a", 1, 3)
+		s.until(id, "revoked", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseFailed && st.Silent })
+		began := time.Now()
+		if _, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin"}); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took >= cfg.Lease {
+			t.Errorf("it took %v to store the cancel", took)
+		}
+		want := tasklog.Cancelled
+		if faster {
+			want = tasklog.Succeeded
+			s.ends(id)
+		}
+		end := s.ended(id, want)
+		log, err := s.Task(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked := log[len(log)-2]; asked.Kind != tasklog.CancelRequested || !faster && end.Time.Sub(asked.Time) < cfg.Lease+cfg.Grace-50*time.Millisecond {
+			t.Errorf("it ends %v after %s, want lease and grace after cancel_requested", end.Time.Sub(asked.Time), asked.Kind)
+		}
 	}
 }
 

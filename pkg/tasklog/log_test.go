@@ -36,6 +36,7 @@ type want struct {
 	code     fault.Code
 	silent   bool
 	gone     bool
+	force    bool
 	attempts int // of a started entry; 0 is 4
 }
 
@@ -72,7 +73,7 @@ func (w want) draft(t testing.TB, by writer, n int, tail uint64) Draft {
 		case Paused:
 			status = message.StatusPaused
 		case CancelRequested:
-			x.Cancel = &message.Cancel{Reason: "enough", By: "me"}
+			x.Cancel = &message.Cancel{Reason: "enough", By: "me", Force: w.force}
 		}
 		d, err = write(w.kind, by.kind, subj, custom, message.WorkStatus{TaskID: task, Status: status})
 	case message.KindWorkResult:

@@ -90,6 +90,12 @@ func Judge(s State, e Entry) error {
 	return &Refusal{Phase: s.Phase, Kind: e.Kind, Writer: e.Subject.Writer, Why: why}
 }
 
+// addsForce reports whether an entry wants an end by force, which no cancel before it has wanted.
+func (s State) addsForce(e Entry) bool {
+	c := e.ext().Cancel
+	return c != nil && c.Force && (s.Cancel == nil || !s.Cancel.Force)
+}
+
 const notListed = "no rule allows it"
 
 func (s State) judgeOrchestrator(e Entry) string {
@@ -130,6 +136,8 @@ func (s State) judgeOrchestrator(e Entry) string {
 			return cmp.Or(when(s.Attempt < s.Allowed, "no attempt is left"), when(s.Deaths < Poison, "it has taken too many runners down with it"))
 		case e.Kind == Cancelled:
 			return ""
+		case e.Kind == CancelRequested:
+			return when(s.Silent, "nobody holds it, it can be cancelled at once")
 		case e.Kind == Error && (s.Attempt >= s.Allowed || s.Deaths >= Poison):
 			return oneOf(code, fault.Timeout, fault.AgentUnavailable)
 		case e.Kind == Error:
@@ -139,6 +147,8 @@ func (s State) judgeOrchestrator(e Entry) string {
 		switch {
 		case e.Kind == Cancelled:
 			return when(e.ext().Gone || s.Allowed > 1, "its holder may be at it still")
+		case e.Kind == CancelRequested:
+			return when(s.addsForce(e), "it is being stopped already")
 		case e.Kind == Error:
 			return oneOf(code, fault.Timeout)
 		}

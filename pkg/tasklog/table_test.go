@@ -73,6 +73,7 @@ type situation struct {
 	silent  bool
 	paused  bool
 	deaths  int
+	forced  bool
 	stray   fault.Code
 	history func(t *testing.T, l *log)
 }
@@ -118,6 +119,7 @@ func situations() map[string]situation {
 	silent := want{kind: AttemptFailed, code: fault.Timeout, silent: true}
 	gone := want{kind: AttemptFailed, code: fault.AgentUnavailable, gone: true}
 	cancel := want{kind: CancelRequested}
+	force := want{kind: CancelRequested, force: true}
 	again, begin := want{kind: Queued}, want{kind: Started, attempts: 9} // the number counts for nothing here
 	return map[string]situation{
 		"none":                          {phase: "none", history: func(*testing.T, *log) {}},
@@ -146,6 +148,9 @@ func situations() map[string]situation {
 		"failed three times by death":   {phase: "failed", target: subject.Any, n: 3, N: 4, holder: holder, deaths: 3, history: then(start(4), orchestrator, gone, again, begin, gone, again, begin, gone)},
 		"cancelling, 1 of 4":            {phase: "cancelling", target: subject.Any, n: 1, N: 4, holder: holder, history: then(start(4), orchestrator, cancel)},
 		"cancelling, 1 of 1":            {phase: "cancelling", target: subject.Any, n: 1, N: 1, holder: holder, history: then(start(1), orchestrator, cancel)},
+		"cancelling by force, 1 of 1":   {phase: "cancelling", target: subject.Any, n: 1, N: 1, holder: holder, forced: true, history: then(start(1), orchestrator, force)},
+		"cancelling, force was added":   {phase: "cancelling", target: subject.Any, n: 1, N: 4, holder: holder, forced: true, history: then(start(4), orchestrator, cancel, force)},
+		"cancelling behind silence":     {phase: "cancelling", target: subject.Any, n: 1, N: 4, holder: holder, silent: true, history: then(start(4), orchestrator, silent, cancel)},
 		"cancelling, after silence":     {phase: "cancelling", target: subject.Any, n: 2, N: 4, holder: holder, history: then(start(4), orchestrator, silent, again, begin, cancel)},
 		"succeeded":                     {phase: "ended", target: subject.Any, n: 1, N: 4, holder: holder, history: then(start(4), holder, want{kind: Succeeded})},
 		"succeeded after silence":       {phase: "ended", target: subject.Any, n: 1, N: 4, holder: holder, silent: true, history: then(then(start(4), orchestrator, silent, again), holder, want{kind: Succeeded})},
@@ -168,6 +173,8 @@ func wants() (list []want) {
 					list = append(list, want{kind: k, code: c, silent: mark&1 != 0, gone: mark&2 != 0})
 				}
 			}
+		case CancelRequested:
+			list = append(list, want{kind: k}, want{kind: k, force: true})
 		case Cancelled:
 			list = append(list, want{kind: k}, want{kind: k, gone: true})
 		default:
@@ -247,6 +254,8 @@ func holds(t *testing.T, word string, s situation, w want, by writer) bool {
 		return w.silent
 	case "marked gone":
 		return w.gone
+	case "adds force":
+		return w.force && !s.forced
 	case "no mark":
 		return !w.silent && !w.gone
 	}
