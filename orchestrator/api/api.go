@@ -71,6 +71,7 @@ func New(cfg Config) *API {
 	a.agents()
 	a.breakers()
 	a.health()
+	a.backups()
 	document := a.OpenAPI()
 	mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/vnd.oai.openapi+json")

@@ -19,6 +19,8 @@ func commands(p *program) []*cobra.Command {
 		newAgent(p),
 		newValidate(p),
 		newDoctor(p),
+		newBackup(p),
+		newRestore(p),
 		newVersion(p),
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 // leaderKey is where the leader says, five times in Config.LeaderQuiet, that it leads; who has not heard it for that
 // long takes its place. Two leaders for a moment harm nobody: all they do are conditional appends.
-const leaderKey = "leader"
+const leaderKey = broker.LeaderKey
 
 // wordVersion is that of what the leader says.
 const wordVersion = 1
