@@ -34,6 +34,7 @@ func wanted(x *message.Extension) (message.Extension, error) {
 	w := *x
 	w.Digest, w.Hold, w.Attempt, w.Attempts, w.RetryAt = "", nil, 0, 0, nil
 	w.Silent, w.Gone, w.Late, w.Begun, w.Cancel, w.StatusCount, w.Host = false, false, false, false, nil, 0, ""
+	w.Outcome, w.ExitCode, w.ErrorCode = "", nil, 0
 	priority, err := subject.ParsePriority(w.Priority)
 	if err != nil {
 		return w, fault.Invalid(extension+"priority", "%v", err)

@@ -3,6 +3,7 @@ package message
 import (
 	"time"
 
+	"chiffon/pkg/fault"
 	"chiffon/pkg/subject"
 )
 
@@ -48,6 +49,9 @@ type Extension struct {
 	Cancel      *Cancel    `json:"cancel,omitempty"`       // stop is wanted
 	StatusCount int        `json:"status_count,omitempty"` // of an end: statuses that its attempt has published
 	Late        bool       `json:"late,omitempty"`         // an outcome that may not be recorded any more
+	Outcome     string     `json:"outcome,omitempty"`      // of a late outcome: the entry that it would have been
+	ExitCode    *int       `json:"exit_code,omitempty"`    // likewise, of a result
+	ErrorCode   fault.Code `json:"error_code,omitempty"`   // likewise, of an error
 	Host        string     `json:"host,omitempty"`         // where the attempt runs
 	Begun       bool       `json:"begun,omitempty"`        // of a failure: the work had begun
 	rest
