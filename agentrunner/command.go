@@ -26,12 +26,12 @@ Usage:
   agentrunner help            print this
 
 Settings are the environment variables that begin with AGENTRUNNER_, and NATS_URL (docs/settings.md). SIGTERM lets running
-work finish within AGENTRUNNER_DRAIN; SIGHUP reads the work types again.
+work finish within AGENTRUNNER_DRAIN, a second one stops it within seconds; SIGHUP reads the work types again.
 Exit codes: 0 done or drained, 1 a mistake in settings, files or arguments, 4 the orchestrator refuses this agent.
 `
 
-// command does what the arguments say.
-func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// command does what the arguments say, until ctx ends; now is closed when it is to end sooner still.
+func command(ctx context.Context, now <-chan struct{}, args []string, stdout, stderr io.Writer) error {
 	name := "help"
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
@@ -47,7 +47,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 			return fmt.Errorf("%s takes no arguments, not %q; settings are environment variables (docs/settings.md)", name, args)
 		}
 		if name == "run" {
-			return run(ctx, stderr)
+			return run(ctx, now, stderr)
 		}
 		fmt.Fprintf(stdout, "agentrunner %s, protocol %s, %s\n", build.Version(), message.Version, runtime.Version())
 	case "check":
@@ -60,7 +60,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return nil
 }
 
-func run(ctx context.Context, stderr io.Writer) error {
+func run(ctx context.Context, now <-chan struct{}, stderr io.Writer) error {
 	cfg, err := runner.FromEnvironment()
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
@@ -68,7 +68,7 @@ func run(ctx context.Context, stderr io.Writer) error {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
-	cfg.Reload = reload
+	cfg.Reload, cfg.Now = reload, now
 	return runner.Run(ctx, cfg, logger(stderr, cfg.LogLevel))
 }
 

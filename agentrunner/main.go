@@ -20,16 +20,31 @@ const (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once; its supervisors end the work
-	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
+	ctx, now := stops()
+	err := command(ctx, now, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil {
 		if text := err.Error(); text != "" {
 			fmt.Fprintln(os.Stderr, "agentrunner:", text)
 		}
 		os.Exit(exitCode(err)) // nowhere else
 	}
+}
+
+// stops returns a context that ends with the first signal to stop, and a channel that is closed by the second. A third
+// ends the program where it is; its supervisors end the work.
+func stops() (ctx context.Context, now <-chan struct{}) {
+	ctx, cancel := context.WithCancel(context.Background())
+	second := make(chan struct{})
+	heard := make(chan os.Signal, 2)
+	signal.Notify(heard, os.Interrupt, syscall.SIGTERM)
+	go func() { // for as long as the program lives
+		<-heard
+		cancel()
+		<-heard
+		signal.Stop(heard)
+		close(second)
+	}()
+	return ctx, second
 }
 
 func exitCode(err error) int {

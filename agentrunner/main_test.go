@@ -490,7 +490,7 @@ func TestCheckAndVersion(t *testing.T) {
 		"excess":  {[]string{"version", "please"}, false, nil},
 	} {
 		var out bytes.Buffer
-		err := command(t.Context(), test.args, &out, &out)
+		err := command(t.Context(), nil, test.args, &out, &out)
 		if (err == nil) != test.ok {
 			t.Errorf("%s: command(%q) = %v", name, test.args, err)
 		}

@@ -1,4 +1,5 @@
-package presence
+// Package host tells what the machine has that work runs on: processors, memory, GPUs. It knows nothing of work.
+package host
 
 import (
 	"bytes"
@@ -13,20 +14,37 @@ import (
 	"chiffon/pkg/message"
 )
 
-// A host tells what this machine has, as far as it says so.
-type host struct {
+// Room is what a host has for work, in MiB.
+type Room struct {
+	MemoryMB   int // 0 when the system does not say
+	VRAMMB     int // of all GPUs together; 0 without nvidia-smi
+	VRAMFreeMB int
+}
+
+// Now tells what there is. With GPUs it takes as long as nvidia-smi does, at most 5 s.
+func Now(ctx context.Context) Room {
+	var r Room
+	r.MemoryMB, _ = memory()
+	r.VRAMMB, r.VRAMFreeMB = vram(ctx)
+	return r
+}
+
+// A Host tells how a machine is, as far as it says so. Not for concurrent use.
+type Host struct {
 	busy, all uint64 // processor time until the last look, in ticks
 	vram      int    // MiB
 }
 
-// begin looks at what does not change.
-func (h *host) begin(ctx context.Context) {
+// New looks at what does not change.
+func New(ctx context.Context) *Host {
+	h := &Host{}
 	h.busy, h.all = ticks()
-	h.vram = vram(ctx)
+	h.vram, _ = vram(ctx)
+	return h
 }
 
-// look tells the load since the last look, and the memory now.
-func (h *host) look() message.HostResources {
+// Look tells the load since the last look, and the memory now.
+func (h *Host) Look() message.HostResources {
 	r := message.HostResources{CPUs: runtime.NumCPU(), GPUVRAMMB: h.vram}
 	r.MemoryMB, r.MemoryFreeMB = memory()
 	busy, all := ticks()
@@ -85,22 +103,30 @@ func memory() (total, free int) {
 	return total, free
 }
 
-// vram asks nvidia-smi for the memory of all GPUs together, in MiB; 0 where there is no such program.
-func vram(ctx context.Context) (sum int) {
+// vram asks nvidia-smi for the memory of all GPUs together, and how much of it is free, in MiB; 0 where there is no such
+// program.
+func vram(ctx context.Context) (total, free int) {
 	program, err := exec.LookPath("nvidia-smi")
 	if err != nil {
-		return 0
+		return 0, 0
 	}
+	return askGPUs(ctx, program)
+}
+
+func askGPUs(ctx context.Context, program string) (total, free int) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	text, err := exec.CommandContext(ctx, program, "--query-gpu=memory.total", "--format=csv,noheader,nounits").Output()
+	text, err := exec.CommandContext(ctx, program, "--query-gpu=memory.total,memory.free", "--format=csv,noheader,nounits").Output()
 	if err != nil {
-		return 0
+		return 0, 0
 	}
 	for line := range strings.Lines(string(text)) {
-		if n, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
-			sum += n
+		all, rest, _ := strings.Cut(line, ",")
+		a, allErr := strconv.Atoi(strings.TrimSpace(all))
+		f, err := strconv.Atoi(strings.TrimSpace(rest))
+		if allErr == nil && err == nil {
+			total, free = total+a, free+f
 		}
 	}
-	return sum
+	return total, free
 }

@@ -3,6 +3,8 @@ package intake
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"chiffon/agentrunner/child"
@@ -15,24 +17,24 @@ import (
 )
 
 // attempt does the work of a started entry, and tells the log how it ended.
-func (i *Intake) attempt(cs contexts, s *slot, j job) {
+func (i *Intake) attempt(ctx context.Context, s *slot, j job) {
 	if j.wrong != nil {
-		i.end(cs.log, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: j.wrong}}, nil)
+		i.end(ctx, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: j.wrong}}, nil)
 		return
 	}
-	if stop := i.ready(cs.log, s); stop != nil {
-		i.end(cs.log, s, ending{outcome: never(stop)}, nil)
+	if stop := i.ready(ctx, s); stop != nil {
+		i.end(ctx, s, ending{outcome: never(stop)}, nil)
 		return
 	}
 	s.record.Begun, s.record.BegunAt = true, time.Now()
 	if err := i.put(s); err != nil { // before the fork: a crash from here on may have done something
 		flt := fault.New(fault.AgentUnavailable, "agent %s cannot write its journal, so the work was not begun: %v", i.cfg.Agent, err).
 			With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", nil)
-		i.end(cs.log, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: flt}}, nil)
+		i.end(ctx, s, ending{outcome: work.Outcome{Status: message.ResultFailed, Fault: flt}}, nil)
 		return
 	}
 	r := report.Start(i.reports(s))
-	outcome := i.work(cs.work, s, j, r)
+	outcome := i.work(ctx, s, j, r)
 	if outcome.Note != "" {
 		r.Output([]byte(outcome.Note + "\n"))
 	}
@@ -40,10 +42,11 @@ func (i *Intake) attempt(cs contexts, s *slot, j job) {
 	flt := outcome.Fault
 	e.final = flt != nil && (flt.Code == fault.Timeout && j.limit > 0 && time.Since(j.began) >= j.limit ||
 		flt.Context["limit_name"] == "max_output") // it would write as much again
-	i.end(cs.log, s, e, r)
+	i.end(ctx, s, e, r)
 }
 
-// ready makes sure, before the work begins, that the attempt is still ours; nil when it is.
+// ready makes sure, before the work begins, that the attempt is still ours, and that this runner may still begin it;
+// nil when that is so.
 func (i *Intake) ready(ctx context.Context, s *slot) *work.Stop {
 	for s.lease.Load().left(time.Now()) <= 0 {
 		h, e := i.confirm(ctx, s)
@@ -59,11 +62,20 @@ func (i *Intake) ready(ctx context.Context, s *slot) *work.Stop {
 			select {
 			case <-ctx.Done():
 				return &work.Stop{Reason: "the runner stops"}
+			case stop := <-s.halt:
+				s.stop.why = byRunner
+				return stop
 			case <-time.After(retryEvery):
 			}
 		}
 	}
-	return nil
+	select {
+	case stop := <-s.halt:
+		s.stop.why = byRunner
+		return stop
+	default:
+		return nil
+	}
 }
 
 // never is the outcome of work that did not begin.
@@ -75,26 +87,20 @@ func never(stop *work.Stop) work.Outcome {
 	return o
 }
 
+// A leash holds running work.
+type leash struct {
+	stop    context.CancelCauseFunc
+	over    chan struct{}                 // closed when nothing of the work runs any more
+	process atomic.Pointer[child.Process] // nil while there is none
+}
+
 // work runs the work and holds its lease meanwhile.
 func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.Outcome {
 	ctx, stop := context.WithCancelCause(ctx)
-	process := make(chan *child.Process, 1)
-	extend := func(left time.Duration) {
-		if s.record.Allowed <= 1 {
-			return // it runs on, through any outage
-		}
-		select {
-		case p := <-process:
-			p.Deadline(left)
-			process <- p
-		default:
-		}
-	}
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		i.watch(ctx, s, stop, extend)
-	}()
+	defer stop(nil)
+	l := &leash{stop: stop, over: make(chan struct{})}
+	var watched sync.WaitGroup
+	watched.Go(func() { i.watch(ctx, s, l) })
 	outcome := j.worker.Work(ctx, work.Attempt{
 		Task: s.task, Number: s.attempt, Agent: i.cfg.Agent, Envelope: j.entry.Message.Envelope,
 		Request: *j.entry.Message.Request, Dir: i.cfg.Dir, Began: j.began, Keep: i.cfg.Spool.Keep(s.task),
@@ -102,14 +108,11 @@ func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.O
 			if s.record.Allowed > 1 {
 				p.Deadline(s.lease.Load().left(time.Now()))
 			}
-			select {
-			case process <- p:
-			default: // one process is enough to end the tree
-			}
+			l.process.Store(p)
 		},
 	}, out)
-	stop(nil)
-	<-watched
+	close(l.over)
+	watched.Wait()
 	return outcome
 }
 

@@ -231,22 +231,3 @@ func TestTwoRunnersRace(t *testing.T) {
 		}
 	}
 }
-
-// A request that comes again after its task has ended does nothing but be acknowledged.
-func TestRedeliveryOfAFinishedRequest(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	id := w.submit(order{workType: "talk"})
-	m := w.snatch(subject.Normal) // somebody has the message, says nothing, and gives it back later
-	a := w.agent("one")
-	w.requestAgainAndRun(id)
-	if err := m.Nak(); err != nil {
-		t.Fatal(err)
-	}
-	w.settled(subject.Normal)
-	a.stop(nil)
-	want := []tasklog.Kind{tasklog.Submitted, tasklog.Queued, tasklog.Started, tasklog.Succeeded}
-	if got := w.kinds(id); !slices.Equal(got, want) {
-		t.Errorf("log is %v, want %v", got, want)
-	}
-}

@@ -32,6 +32,35 @@ func (i *Intake) put(s *slot) error {
 	return err
 }
 
+// putOutcome writes the record of an attempt whose outcome is known. Where that fails the outcome is told all the same,
+// and written once there is room, for as long as it has not been told.
+func (i *Intake) putOutcome(s *slot) {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	s.unkept = nil
+	if err := i.put(s); err != nil {
+		s.unkept = new(s.record)
+		s.log.Error("outcome is held in memory until it can be kept or is told", "error", err)
+	}
+}
+
+// putUnkept writes the outcomes that could not be written before; false when that still fails.
+func (i *Intake) putUnkept() bool {
+	ok := true
+	for _, s := range i.held() {
+		s.disk.Lock()
+		if s.unkept != nil {
+			if err := i.cfg.Spool.Put(*s.unkept); err == nil {
+				s.unkept = nil
+			} else {
+				ok = false
+			}
+		}
+		s.disk.Unlock()
+	}
+	return ok
+}
+
 func (i *Intake) breakDown(err error) {
 	i.mu.Lock()
 	already := i.defect.detail != ""
@@ -70,7 +99,7 @@ func (i *Intake) mend(ctx context.Context) {
 			if !sleep(ctx, try) {
 				return
 			}
-			ok = i.cfg.Spool.Try() == nil
+			ok = i.putUnkept() && i.cfg.Spool.Try() == nil
 		}
 		i.mu.Lock()
 		i.defect.detail, i.defect.mended = "", time.Now()

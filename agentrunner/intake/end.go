@@ -19,9 +19,7 @@ const orchestrator = subject.AgentType(subject.Orchestrator)
 // recorded end would be taken for somebody else's.
 func (i *Intake) keep(s *slot, d tasklog.Draft) {
 	s.record.Outcome = &d
-	if err := i.put(s); err != nil {
-		s.log.Error("outcome is told without having been kept", "error", err)
-	}
+	i.putOutcome(s)
 }
 
 // tell appends a kept outcome, adapts it to what the log has become meanwhile, and forgets the attempt once the log
@@ -118,11 +116,19 @@ func again(d tasklog.Draft, kind tasklog.Kind) (tasklog.Draft, error) {
 // late reports an outcome that the log does not take any more in a status, until that is stored.
 func (i *Intake) late(ctx context.Context, s *slot, d tasklog.Draft) {
 	text := string(d.Kind)
+	x := &message.Extension{Attempt: s.attempt, Late: true, Outcome: string(d.Kind), Host: i.cfg.Host}
+	custom := message.Custom{AgentID: i.cfg.Agent, Chiffon: x}
 	if m, err := message.Read(d.Data); err == nil {
+		custom.OutputBytes = m.Custom.OutputBytes
+		if end := m.Custom.Chiffon; end != nil {
+			x.StatusCount, x.Begun = end.StatusCount, end.Begun
+		}
 		switch {
 		case m.Result != nil:
+			x.ExitCode = new(m.Result.ExitCode)
 			text = fmt.Sprintf("%s, exit code %d, %d bytes of output", d.Kind, m.Result.ExitCode, m.Custom.OutputBytes)
 		case m.Failure != nil:
+			x.ErrorCode = m.Failure.Code
 			text = fmt.Sprintf("%s, %s", d.Kind, m.Failure.Fault())
 		}
 	}
@@ -130,16 +136,14 @@ func (i *Intake) late(ctx context.Context, s *slot, d tasklog.Draft) {
 	m := message.New(i.cfg.Type, orchestrator, s.record.Trace, s.record.Request, message.WorkStatus{
 		TaskID: s.task, Status: message.StatusRunning, Step: &message.Step{Number: 1, Name: "late outcome: " + text},
 	})
-	m.Custom = message.Custom{AgentID: i.cfg.Agent, Chiffon: &message.Extension{Attempt: s.attempt, Late: true}}
+	m.Custom = custom
 	data, err := m.Encode()
 	if err != nil {
 		s.log.Error("late outcome cannot be written", "error", err)
 		return
 	}
 	s.record.Outcome, s.record.Late = nil, data
-	if err := i.put(s); err != nil {
-		s.log.Error("late outcome is told without having been kept", "error", err)
-	}
+	i.putOutcome(s)
 	i.tellLate(ctx, s)
 }
 

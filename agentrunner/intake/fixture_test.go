@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/agentrunner/intake"
 	"chiffon/agentrunner/spool"
@@ -18,7 +17,6 @@ import (
 	"chiffon/pkg/message"
 	"chiffon/pkg/natstest"
 	"chiffon/pkg/subject"
-	"chiffon/pkg/tasklog"
 )
 
 const agentType subject.AgentType = "infra"
@@ -38,9 +36,13 @@ script: |
   echo bye
   exit ${1:-0}
 `,
-	"gate": gate + "attempts: 2\n",
-	"once": gate + "attempts: 1\n",
-	"lone": gate + "concurrency: 1\n",
+	"gate":      gate + "attempts: 2\n",
+	"once":      gate + "attempts: 1\n",
+	"lone":      gate + "concurrency: 1\n",
+	"wide":      wide + "attempts: 2\n",
+	"wide-once": wide + "attempts: 1\n",
+	"glutton": strings.Replace(gate, "echo through", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); sleep 60; echo $x", 1) +
+		"attempts: 2\nlimits: {max_memory_mb: 16}\n",
 	"big": `
 command: [sh, -c, "head -c 1000000 /dev/zero | tr '\\0' x"]
 `,
@@ -73,6 +75,20 @@ script: |
   echo $$ >> "$1.up"
   while ! test -e "$1.go"; do sleep 0.02; done
   echo through
+`
+
+// wide is a tree that is hard to stop: it ignores the usual signal, and has a child that has left its group and ignores
+// it too. SIGUSR2 ends the program itself, with a file <name>.told.
+const wide = `
+parameters: {type: object, additionalProperties: false, required: [file], properties: {file: {type: string}}}
+command: [{script: true}, {param: file}]
+script: |
+  #!/bin/sh
+  trap '' TERM
+  trap 'touch "$1.told"; exit 7' USR2
+  setsid sh -c 'trap "" TERM USR2; echo $$ >> "$0.up"; while true; do sleep 0.05; done' "$1" &
+  echo $$ >> "$1.up"
+  while true; do sleep 0.02; done
 `
 
 // A world is a broker with the least orchestrator there can be: it writes requests and shows logs.
@@ -145,161 +161,6 @@ func (w *world) get(ctx context.Context, data []byte) []byte {
 	return text
 }
 
-// An order is a request to be made.
-type order struct {
-	workType string
-	params   string
-	priority subject.Priority
-	hints    *message.Hints
-	by       string
-}
-
-func (o *order) request(id subject.TaskID) message.Message[message.WorkRequest] {
-	if o.params == "" {
-		o.params = "{}"
-	}
-	if o.priority == "" {
-		o.priority = subject.Normal
-	}
-	m := message.New("orchestrator", agentType, message.NewUUID(), message.NewUUID(), message.WorkRequest{
-		TaskID: id, WorkType: o.workType, Parameters: json.RawMessage(o.params), Hints: o.hints,
-	})
-	m.Custom.Chiffon = &message.Extension{SubmittedBy: o.by}
-	return m
-}
-
-// submit puts a request into the log.
-func (w *world) submit(o order) subject.TaskID {
-	w.Helper()
-	id := subject.TaskID(message.NewUUID())
-	w.request(id, tasklog.Submitted, o, 0, 0)
-	return id
-}
-
-func (w *world) request(id subject.TaskID, kind tasklog.Kind, o order, tail uint64, attempt int) {
-	w.Helper()
-	m := o.request(id)
-	w.append(tasklog.Write(kind, id, subject.Request(id, agentType, subject.Any, o.priority), m))(tail, attempt)
-}
-
-// append makes what stores a draft, once it is told where.
-func (w *world) append(d tasklog.Draft, err error) func(tail uint64, attempt int) uint64 {
-	w.Helper()
-	return func(tail uint64, attempt int) uint64 {
-		w.Helper()
-		if err != nil {
-			w.Fatal(err)
-		}
-		seq, err := w.Append(w.Context(), d.At(tail, attempt, 0))
-		if err != nil {
-			w.Fatal(err)
-		}
-		return seq
-	}
-}
-
-// cancel asks for a running task to be stopped.
-func (w *world) cancel(id subject.TaskID, c message.Cancel) {
-	w.Helper()
-	st := w.state(id)
-	m := message.New("orchestrator", agentType, message.NewUUID(), message.NewUUID(),
-		message.WorkStatus{TaskID: id, Status: message.StatusRunning})
-	m.Custom.Chiffon = &message.Extension{Cancel: &c}
-	w.append(tasklog.Write(tasklog.CancelRequested, id, subject.Event(id, subject.Orchestrator), m))(st.TailSeq, st.Attempt)
-}
-
-// revoke takes an attempt away for silence.
-func (w *world) revoke(id subject.TaskID) {
-	w.Helper()
-	st := w.state(id)
-	m := message.New("orchestrator", agentType, message.NewUUID(), message.NewUUID(), message.Failure{Code: 5001, Message: "silent"})
-	m.Custom.Chiffon = &message.Extension{Silent: true}
-	w.append(tasklog.Write(tasklog.AttemptFailed, id, subject.Event(id, subject.Orchestrator), m))(st.TailSeq, st.Attempt)
-}
-
-// requeue gives a failed task its next attempt.
-func (w *world) requeue(id subject.TaskID, o order) {
-	w.Helper()
-	st := w.state(id)
-	w.request(id, tasklog.Queued, o, st.TailSeq, st.Attempt)
-}
-
-func (w *world) state(id subject.TaskID) tasklog.State {
-	w.Helper()
-	log, err := w.Task(w.Context(), id)
-	if err != nil {
-		w.Fatal(err)
-	}
-	return tasklog.Fold(log)
-}
-
-const patience = 30 * time.Second
-
-// until reads the task log from its beginning until seen is content; void entries fail the test.
-func (w *world) until(what string, seen func(tasklog.Entry, tasklog.State) bool) {
-	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	states := map[subject.TaskID]tasklog.State{}
-	for m, err := range w.Tail(ctx, subject.TasksStream, 1) {
-		if err != nil {
-			w.Fatal(err)
-		}
-		e := m.Entry()
-		st, _ := states[e.Subject.Task].Next(e)
-		states[e.Subject.Task] = st
-		if seen(e, st) {
-			return
-		}
-	}
-	w.Fatalf("waited %s for %s", patience, what)
-}
-
-// entry waits for an entry of a kind in a task's log.
-func (w *world) entry(id subject.TaskID, kind tasklog.Kind) (found tasklog.Entry) {
-	w.Helper()
-	w.until(string(kind)+" of "+string(id), func(e tasklog.Entry, st tasklog.State) bool {
-		if e.Subject.Task != id {
-			return false
-		}
-		if e.Kind != kind && st.Phase == tasklog.PhaseEnded {
-			w.Fatalf("task ended with %s %+v, want %s", e.Kind, e.Message.Failure, kind)
-		}
-		found = e
-		return e.Kind == kind
-	})
-	return found
-}
-
-// kinds lists a task's log.
-func (w *world) kinds(id subject.TaskID) (list []tasklog.Kind) {
-	w.Helper()
-	log, err := w.Task(w.Context(), id)
-	if err != nil {
-		w.Fatal(err)
-	}
-	for _, e := range log {
-		list = append(list, e.Kind)
-	}
-	return list
-}
-
-// statuses lists what an agent has said about a task.
-func (w *world) statuses(id subject.TaskID) (list []message.Message[message.WorkStatus]) {
-	w.Helper()
-	for m, err := range w.Range(w.Context(), subject.StatusStream, "chiffon.task."+string(id)+".status.*", 1) {
-		if err != nil {
-			w.Fatal(err)
-		}
-		s, err := message.Decode[message.WorkStatus](m.Data)
-		if err != nil {
-			w.Fatal(err)
-		}
-		list = append(list, s)
-	}
-	return list
-}
-
 // An agent is an intake under test.
 type agent struct {
 	*intake.Intake
@@ -363,140 +224,4 @@ func consumers() (names []string) {
 		names = append(names, subject.TypeConsumer(agentType, p))
 	}
 	return names
-}
-
-// A door lets a gate work type through.
-type door struct {
-	w    *world
-	path string
-}
-
-func (w *world) door() door { return door{w, filepath.Join(w.TempDir(), "door")} }
-
-func (d door) params() string {
-	text, err := json.Marshal(map[string]string{"file": d.path})
-	if err != nil {
-		d.w.Fatal(err)
-	}
-	return string(text)
-}
-
-func (d door) open() {
-	d.w.Helper()
-	if err := os.WriteFile(d.path+".go", nil, 0o600); err != nil {
-		d.w.Fatal(err)
-	}
-}
-
-// begun waits until the work runs n times, and returns the process ids.
-func (d door) begun(n int) []byte {
-	d.w.Helper()
-	ctx, cancel := context.WithTimeout(d.w.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		text, err := os.ReadFile(d.path + ".up")
-		lines := 0
-		for _, b := range text {
-			if b == '\n' {
-				lines++
-			}
-		}
-		if err == nil && lines >= n {
-			return text
-		}
-		select {
-		case <-ctx.Done():
-			d.w.Fatalf("the work did not begin %d times", n)
-		case <-tick.C:
-		}
-	}
-}
-
-// waiting describes a consumer.
-func (w *world) waiting(p subject.Priority) *jetstream.ConsumerInfo {
-	w.Helper()
-	c, err := w.Consumer(w.Context(), subject.TypeConsumer(agentType, p))
-	if err != nil {
-		w.Fatal(err)
-	}
-	return c.CachedInfo()
-}
-
-// settled waits until every request of a priority is acknowledged.
-func (w *world) settled(p subject.Priority) {
-	w.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	for {
-		if i := w.waiting(p); i.NumAckPending == 0 && i.NumPending == 0 {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			w.Fatalf("requests of priority %s are not acknowledged: %+v", p, w.waiting(p))
-		case <-tick.C:
-		}
-	}
-}
-
-// snatch takes a request out of the queue without answering it.
-func (w *world) snatch(p subject.Priority) jetstream.Msg {
-	w.Helper()
-	c, err := w.Consumer(w.Context(), subject.TypeConsumer(agentType, p))
-	if err != nil {
-		w.Fatal(err)
-	}
-	m, err := c.Next()
-	if err != nil {
-		w.Fatal(err)
-	}
-	return m
-}
-
-// requestAgainAndRun queues a task anew and waits for its success.
-func (w *world) requestAgainAndRun(id subject.TaskID) {
-	w.Helper()
-	w.requeue(id, order{workType: "talk"})
-	w.entry(id, tasklog.Succeeded)
-}
-
-// late waits for the status of an outcome that the log did not take.
-func (w *world) late(id subject.TaskID) (found message.Message[message.WorkStatus]) {
-	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	for m, err := range w.Tail(ctx, subject.StatusStream, 1) {
-		if err != nil {
-			w.Fatal(err)
-		}
-		s, err := message.Decode[message.WorkStatus](m.Data)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if x := s.Custom.Chiffon; s.Payload.TaskID == id && x != nil && x.Late {
-			return s
-		}
-	}
-	w.Fatal("no status of a late outcome")
-	return found
-}
-
-// eventually waits for what nobody announces.
-func (w *world) eventually(what string, is func() bool) {
-	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
-		select {
-		case <-ctx.Done():
-			w.Fatalf("waited %s: %s", patience, what)
-		case <-tick.C:
-		}
-	}
 }

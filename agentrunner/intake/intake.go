@@ -14,11 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"chiffon/agentrunner/child"
+	"chiffon/agentrunner/host"
 	"chiffon/agentrunner/spool"
 	"chiffon/agentrunner/work"
 	"chiffon/pkg/broker"
-	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 )
@@ -51,6 +50,13 @@ type Config struct {
 	// tell the log. What is not told by then stays in the spool. Defaults 60 s and 20 s.
 	Drain, Report time.Duration
 
+	// Now, when it is closed, ends a drain at once: running work gets a short grace, and what is not told soon stays in
+	// the spool. Nil means never.
+	Now <-chan struct{}
+
+	// Room tells what the host has for work now. Nil means more than anybody asks for.
+	Room func(context.Context) host.Room
+
 	// Pull is how long one request for work stands at the broker. Default 30 s.
 	Pull time.Duration
 
@@ -75,13 +81,16 @@ type Intake struct {
 	changed chan struct{} // there may be something to pull, where there was not
 	broken  chan struct{} // there is a defect, where there was none
 	unshown seldom        // to say that a log cannot be read
+	junk    seldom        // to say that a message is no request
 
 	mu       sync.Mutex
 	slots    map[subject.TaskID]*slot
 	control  message.HeartbeatReply // the latest
 	told     int                    // how many there were
-	draining bool
+	draining bool                   // for good: this runner ends
+	until    *time.Timer            // the end of a drain that the orchestrator wants
 	defect   defect
+	refused  map[subject.TaskID]refusal
 
 	attempts sync.WaitGroup
 }
@@ -104,7 +113,7 @@ func New(cfg Config) (*Intake, error) {
 		cfg.Changed = func() {}
 	}
 	cfg.Slots = max(cfg.Slots, 1)
-	i := &Intake{cfg: cfg, changed: make(chan struct{}, 1), broken: make(chan struct{}, 1), slots: map[subject.TaskID]*slot{}}
+	i := &Intake{cfg: cfg, changed: make(chan struct{}, 1), broken: make(chan struct{}, 1), slots: map[subject.TaskID]*slot{}, refused: map[subject.TaskID]refusal{}}
 	records, err := cfg.Spool.Records()
 	if err != nil {
 		// What cannot be read cannot be reported either; the orchestrator sees that this life does not list it.
@@ -113,6 +122,9 @@ func New(cfg Config) (*Intake, error) {
 	for _, r := range records {
 		s := i.newSlot(r)
 		s.recovered, s.started = true, r.Started
+		if !r.Begun || r.Allowed > 1 || r.Outcome != nil || r.Late != nil {
+			s.memory, s.vram = 0, 0 // nothing of it runs
+		}
 		i.slots[r.Task] = s
 	}
 	return i, i.sweep()
@@ -144,78 +156,22 @@ func (i *Intake) sweep() error {
 func (i *Intake) Run(ctx context.Context) error {
 	log, endLog := context.WithCancel(context.WithoutCancel(ctx)) // for as long as outcomes are told
 	defer endLog()
-	running, stop := context.WithCancelCause(log)
-	defer stop(nil)
+	defer context.AfterFunc(ctx, i.drain)()
 	for _, s := range i.held() {
 		i.attempts.Go(func() { i.settle(log, s) })
 	}
-	mended := make(chan struct{})
-	go func() {
-		defer close(mended)
-		i.mend(ctx)
-	}()
-	i.pull(ctx, contexts{log: log, work: running})
-	<-mended
-
+	var mended sync.WaitGroup
+	mended.Go(func() { i.mend(log) })
+	i.pull(ctx, log)
+	i.finish(ctx, endLog)
+	endLog()
+	mended.Wait()
 	i.mu.Lock()
-	i.draining = true
-	i.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		i.attempts.Wait()
-		close(done)
-	}()
-	drain := i.cfg.Drain
-	if errors.Is(context.Cause(ctx), ErrAtOnce) {
-		drain = 0
-	}
-	if n := len(i.held()); n > 0 {
-		i.cfg.Log.Info("waiting for running work", "tasks", n, "at_most", drain.String())
-	}
-	if within(done, drain) {
-		return nil
-	}
-	stop(&work.Stop{
-		Reason: "the runner stops", Grace: child.DefaultGrace, // no longer, whatever a work type wants: we are to be gone
-		Fault: fault.New(fault.AgentUnavailable, "agent %s was stopped while the work ran", i.cfg.Agent).
-			With("agent_id", string(i.cfg.Agent)).With("last_heartbeat", time.Now().UTC().Format(time.RFC3339)),
-	})
-	if !within(done, i.cfg.Report) {
-		for _, s := range i.held() {
-			s.log.Warn("outcome is kept for the next start")
-		}
-		endLog()
-		<-done
+	defer i.mu.Unlock()
+	if i.until != nil {
+		i.until.Stop()
 	}
 	return nil
-}
-
-// contexts are the two lives of an attempt: its work may be stopped while the log is still told of it.
-type contexts struct{ log, work context.Context }
-
-func within(done <-chan struct{}, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-done:
-		return true
-	case <-t.C:
-	}
-	return false
-}
-
-// Control takes what the orchestrator says in answer to a heartbeat.
-func (i *Intake) Control(r message.HeartbeatReply) {
-	i.mu.Lock()
-	i.control = r
-	i.told++
-	for _, id := range r.Cancel {
-		if s := i.slots[id]; s != nil {
-			s.lookNow()
-		}
-	}
-	i.mu.Unlock()
-	i.wake()
 }
 
 // Refresh looks for work again because what is offered has changed.
@@ -275,7 +231,7 @@ func (i *Intake) held() []*slot {
 func (i *Intake) free() (n int, consumers []string, told int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.draining || i.defect.detail != "" || i.control.Drain || i.control.StopAll || i.control.PausedUntil != nil {
+	if i.barred() {
 		return 0, nil, i.told
 	}
 	n = i.cfg.Slots
@@ -285,4 +241,10 @@ func (i *Intake) free() (n int, consumers []string, told int) {
 		}
 	}
 	return max(n, 0), i.control.Consumers, i.told
+}
+
+// barred says that no new work is to be taken now, whatever slots are free. With mu held.
+func (i *Intake) barred() bool {
+	c := i.control
+	return i.draining || i.defect.detail != "" || c.Drain || c.StopAll || c.PausedUntil != nil
 }

@@ -77,6 +77,7 @@ const (
 	byCancel
 	byLoss
 	byLease
+	byRunner // it ends, or is drained
 )
 
 // A stopped tells how it came that work was stopped.
@@ -90,56 +91,88 @@ func (i *Intake) killGrace(s *slot) time.Duration {
 	return min(i.cfg.KillGrace, s.lease.Load().length/4)
 }
 
-// watch holds the lease while the work runs, and stops the work by its context when it is wanted back.
-func (i *Intake) watch(ctx context.Context, s *slot, stop context.CancelCauseFunc, extend func(time.Duration)) {
+// watch holds the lease while the work runs, and stops the work when it is wanted back or this runner ends. It returns
+// when the work is over.
+func (i *Intake) watch(ctx context.Context, s *slot, l *leash) {
 	next := i.lease() / 3
-	for {
+	for stopping := false; ; {
 		t := time.NewTimer(next)
 		select {
-		case <-ctx.Done():
+		case <-l.over:
 			t.Stop()
 			return
+		case stop := <-s.halt:
+			i.stopNow(s, l, stop, stopping)
+			stopping = true
 		case <-s.look:
 		case <-t.C:
 		}
 		t.Stop()
-		now := time.Now()
-		left := s.lease.Load().left(now) - i.killGrace(s)
-		if s.record.Allowed > 1 && left <= 0 {
-			s.stop.why = byLease
-			stop(i.leaseOut(s))
-			return
+		if stopping {
+			next = time.Hour // the supervisor ends it at the end of the lease
+			continue
 		}
-		period := i.lease() / 3
-		bound := period
-		if s.record.Allowed > 1 {
-			bound = min(bound, left)
-		}
-		asked, cancel := context.WithTimeout(ctx, bound)
-		h, e := i.confirm(asked, s)
-		cancel()
-		switch h {
-		case holdMine:
-			extend(s.lease.Load().left(time.Now()))
-			next = period
-		case holdCancelling:
-			s.stop = stopped{byCancel, e.Seq}
-			c := i.cancelled(s, e)
-			s.log.Info("stop is wanted", "reason", c.Reason)
-			stop(c)
-			return
-		case holdLost:
-			s.stop.why = byLoss
-			s.log.Warn("attempt was taken away", "entry", e.Kind, "seq", e.Seq)
-			stop(&work.Stop{Reason: "the attempt was taken away from this agent", Grace: i.graceLeft(s, 0)})
-			return
-		case holdUnknown:
-			next = max(period/4, 10*time.Millisecond)
-			if s.record.Allowed > 1 {
-				next = max(min(next, s.lease.Load().left(time.Now())-i.killGrace(s)), time.Millisecond)
-			}
-		}
+		next, stopping = i.look(ctx, s, l)
 	}
+}
+
+// stopNow stops work because this runner ends; what is being stopped already only sooner.
+func (i *Intake) stopNow(s *slot, l *leash, stop *work.Stop, stopping bool) {
+	if !stopping {
+		s.stop.why = byRunner
+		own := *stop
+		own.Grace = i.graceLeft(s, stop.Grace)
+		l.stop(&own)
+	} else if p := l.process.Load(); p != nil {
+		p.Stop(0, i.graceLeft(s, stop.Grace))
+	}
+}
+
+// look confirms the lease, and stops the work unless that says that it may go on; next is when to look again.
+func (i *Intake) look(ctx context.Context, s *slot, l *leash) (next time.Duration, stopping bool) {
+	left := s.lease.Load().left(time.Now()) - i.killGrace(s)
+	if s.record.Allowed > 1 && left <= 0 {
+		s.stop.why = byLease
+		l.stop(i.leaseOut(s))
+		return 0, true
+	}
+	period := i.lease() / 3
+	bound := period
+	if s.record.Allowed > 1 {
+		bound = min(bound, left)
+	}
+	asked, cancel := context.WithTimeout(ctx, bound)
+	h, e := i.confirm(asked, s)
+	cancel()
+	switch h {
+	case holdMine:
+		if p := l.process.Load(); p != nil && s.record.Allowed > 1 { // other work runs on, through any outage
+			p.Deadline(s.lease.Load().left(time.Now()))
+		}
+		return period, false
+	case holdCancelling:
+		s.stop = stopped{byCancel, e.Seq}
+		c := i.cancelled(s, e)
+		s.log.Info("stop is wanted", "reason", c.Reason)
+		i.mu.Lock()
+		if at := time.Now().Add(c.Grace); c.Grace > 0 && (s.killAt.IsZero() || at.Before(s.killAt)) {
+			s.killAt = at
+		}
+		i.mu.Unlock()
+		l.stop(c)
+		return 0, true
+	case holdLost:
+		s.stop.why = byLoss
+		s.log.Warn("attempt was taken away", "entry", e.Kind, "seq", e.Seq)
+		l.stop(&work.Stop{Reason: "the attempt was taken away from this agent", Grace: i.graceLeft(s, 0)})
+		return 0, true
+	}
+	// not the whole period: a broker that is back has to tell at once what was wanted meanwhile
+	next = max(min(period/4, retryEvery), 10*time.Millisecond)
+	if s.record.Allowed > 1 {
+		next = max(min(next, s.lease.Load().left(time.Now())-i.killGrace(s)), time.Millisecond)
+	}
+	return next, false
 }
 
 // graceLeft bounds the time that work may take to stop: what may be repeated must be gone when the lease is over.

@@ -19,6 +19,9 @@ const (
 	replyLater              // to somebody else, or to us in a second
 )
 
+// widest is how many requests are asked for at once at most.
+const widest = 256
+
 // later is how long a request stays away that nobody here can begin now.
 const later = time.Second
 
@@ -29,6 +32,7 @@ type puller struct {
 	waiting  map[string]bool // a request for work stands at the broker
 	missing  map[string]bool // until the next heartbeat
 	told     int
+	wide     int // how many requests are asked for at once while none of them can be begun
 	arrivals chan arrival
 	gone     chan struct{}
 }
@@ -40,8 +44,8 @@ type arrival struct {
 	err      error
 }
 
-// pull takes requests until ctx ends.
-func (i *Intake) pull(ctx context.Context, cs contexts) {
+// pull takes requests until ctx ends; what it begins may go on until log ends.
+func (i *Intake) pull(ctx, log context.Context) {
 	p := &puller{
 		i: i, handles: map[string]jetstream.Consumer{}, waiting: map[string]bool{}, missing: map[string]bool{},
 		arrivals: make(chan arrival), gone: make(chan struct{}),
@@ -54,7 +58,7 @@ func (i *Intake) pull(ctx context.Context, cs contexts) {
 			clear(p.missing)
 		}
 		if free > 0 && i.cfg.Broker.Connected() {
-			if p.scan(ctx, cs, consumers, free) {
+			if p.scan(ctx, log, consumers, free) {
 				continue
 			}
 			p.wait(ctx, consumers)
@@ -63,14 +67,14 @@ func (i *Intake) pull(ctx context.Context, cs contexts) {
 		case <-ctx.Done():
 		case <-i.changed:
 		case a := <-p.arrivals:
-			p.take(cs, consumers, a)
+			p.take(log, consumers, a)
 		}
 	}
 }
 
 // scan takes what is there from the first consumer that has something. One with a waiting request has nothing: that
 // request would have got it.
-func (p *puller) scan(ctx context.Context, cs contexts, consumers []string, free int) bool {
+func (p *puller) scan(ctx, log context.Context, consumers []string, free int) bool {
 	for _, name := range consumers {
 		if p.waiting[name] {
 			continue
@@ -79,20 +83,25 @@ func (p *puller) scan(ctx context.Context, cs contexts, consumers []string, free
 		if c == nil {
 			continue
 		}
-		batch, err := c.FetchNoWait(free)
+		batch, err := c.FetchNoWait(max(free, p.wide))
 		if err != nil {
 			p.lose(name, err)
 			continue
 		}
-		any := false
+		any, began := false, false
 		for m := range batch.Messages() {
 			any = true
-			p.i.deliver(cs, m)
+			began = p.i.deliver(log, m) || began
 		}
 		if err := batch.Error(); err != nil {
 			p.lose(name, err)
 		}
 		if any {
+			if began {
+				p.wide = 0
+			} else { // there may be many more like these, and something else behind them
+				p.wide = min(2*max(p.wide, free), widest)
+			}
 			return true
 		}
 	}
@@ -128,7 +137,7 @@ func (p *puller) wait(ctx context.Context, consumers []string) {
 
 // take gives what has arrived to the free slots, first served first, and the rest back, lowest first. Handing back
 // needs no delay: each time uses up a waiting request.
-func (p *puller) take(cs contexts, consumers []string, first arrival) {
+func (p *puller) take(log context.Context, consumers []string, first arrival) {
 	all := []arrival{first}
 	for more := true; more; {
 		select {
@@ -154,7 +163,7 @@ func (p *puller) take(cs contexts, consumers []string, first arrival) {
 			back = append(back, a.msg)
 			continue
 		}
-		p.i.deliver(cs, a.msg)
+		p.i.deliver(log, a.msg)
 	}
 	for _, m := range slices.Backward(back) {
 		p.i.answer(m, replyBack)

@@ -2,10 +2,12 @@ package intake
 
 import (
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"chiffon/agentrunner/spool"
+	"chiffon/agentrunner/work"
 	"chiffon/pkg/subject"
 )
 
@@ -18,18 +20,25 @@ type slot struct {
 	filled    time.Time
 	recovered bool   // of an earlier life
 	started   uint64 // where its started entry is stored, 0 before; guarded by Intake.mu
+	memory    int    // MiB that its request may need, 0 when it does not say
+	vram      int    // likewise of GPUs
 	look      chan struct{}
+	halt      chan *work.Stop // holds one: how this runner wants the work stopped
+	killAt    time.Time       // what the latest of those comes to; guarded by Intake.mu
 	log       *slog.Logger
 
 	record spool.Record // of the goroutine that has the attempt
 	lease  atomic.Pointer[lease]
 	stop   stopped
+
+	disk   sync.Mutex
+	unkept *spool.Record // an outcome that could not be written; guarded by disk
 }
 
 func (i *Intake) newSlot(r spool.Record) *slot {
 	s := &slot{
 		task: r.Task, attempt: r.Attempt, boot: r.Boot, workType: r.WorkType, filled: time.Now(),
-		look: make(chan struct{}, 1), record: r,
+		memory: r.MemoryMB, vram: r.VRAMMB, look: make(chan struct{}, 1), halt: make(chan *work.Stop, 1), record: r,
 		log: i.cfg.Log.With("task_id", r.Task, "trace_id", r.Trace, "attempt", r.Attempt),
 	}
 	s.lease.Store(&lease{from: s.filled, length: i.lease()})
@@ -58,12 +67,13 @@ func (i *Intake) fill(s *slot, seq uint64, concurrency int) reply {
 		}
 	}
 	switch {
-	case i.draining || all >= i.cfg.Slots:
+	case i.barred() || all >= i.cfg.Slots:
 		return replyBack
 	case concurrency > 0 && same >= concurrency:
 		return replyLater
 	}
 	i.slots[s.task] = s
+	delete(i.refused, s.task)
 	return replyTaken
 }
 

@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -26,53 +27,76 @@ type job struct {
 	began  time.Time     // start of the task's first attempt
 }
 
-// deliver judges a message from a work subject: it begins an attempt, or is answered at once.
-func (i *Intake) deliver(cs contexts, m jetstream.Msg) {
+// deliver judges a message from a work subject: it begins an attempt, which may go on until ctx ends, or answers it at
+// once. True when a slot was filled.
+func (i *Intake) deliver(ctx context.Context, m jetstream.Msg) bool {
+	if free, _, _ := i.free(); free == 0 {
+		i.answer(m, replyBack)
+		return false
+	}
 	e, err := entry(m)
 	switch {
 	case err != nil: // no message of a stream: nothing to acknowledge either
 		i.cfg.Log.Error("message without its place in the stream", "subject", m.Subject(), "error", err)
-		return
+		return false
 	case e.Err != nil || !e.Kind.IsRequest() || e.Subject.Type != i.cfg.Type:
 		// It can't ever be started: whatever it is, the orchestrator sees it in the log and ends the task.
-		i.cfg.Log.Warn("message is no request for this agent", "subject", m.Subject(), "seq", e.Seq, "error", e.Err)
+		if i.junk.due(time.Minute) {
+			i.cfg.Log.Warn("message is no request for this agent", "subject", m.Subject(), "seq", e.Seq, "error", e.Err)
+		}
 		i.answer(m, replyAck)
-		return
+		return false
 	}
-	j := job{entry: e}
-	t, _ := i.cfg.Work().Type(e.Message.Request.WorkType)
-	j.worker, err = i.cfg.Work().Prepare(*e.Message.Request, submitter(e))
+	t, j, flt := i.judge(ctx, e)
+	if flt != nil {
+		i.refuse(m, e, flt)
+		return false
+	}
+	r := spool.Record{
+		Task: e.Subject.Task, Attempt: e.Attempt + 1, Allowed: max(t.Attempts, 1), Boot: i.cfg.Spool.Boot,
+		WorkType: t.Name, Trace: e.Message.TraceID, Request: e.Message.RequestID,
+	}
+	if h := e.Message.Request.Hints; h != nil {
+		r.MemoryMB, r.VRAMMB = h.MaxMemoryMB, h.GPUVRAMMB
+	}
+	s := i.newSlot(r)
+	if r := i.fill(s, e.Seq, t.Concurrency); r != replyTaken {
+		i.answer(m, r)
+		return false
+	}
+	i.attempts.Go(func() {
+		defer i.empty(s)
+		if i.start(ctx, s, &j, m) {
+			i.attempt(ctx, s, j)
+		}
+	})
+	return true
+}
+
+// judge finds out how a request is done here. A fault says that it cannot be begun here now: another agent may be able
+// to, and whether one is there is for the orchestrator to find. What nobody could do is begun, and fails.
+func (i *Intake) judge(ctx context.Context, e tasklog.Entry) (t *work.Type, j job, refused *fault.Fault) {
+	j.entry = e
+	request := *e.Message.Request
+	t, _ = i.cfg.Work().Type(request.WorkType)
+	var err error
+	j.worker, err = i.cfg.Work().Prepare(request, submitter(e))
 	if flt, ok := errors.AsType[*fault.Fault](err); ok {
 		j.wrong = flt
 	} else if err != nil {
 		j.wrong = fault.New(fault.AgentUnavailable, "the request cannot be prepared: %v", err).With("agent_id", string(i.cfg.Agent))
 	}
 	if t == nil || j.wrong != nil && j.wrong.Code == fault.UnsupportedWorkType {
-		// Another agent may offer it; that none does is for the orchestrator to find.
-		i.cfg.Log.Debug("work type is not offered", "task_id", e.Subject.Task, "work_type", e.Message.Request.WorkType)
-		i.answer(m, replyLater)
-		return
+		return t, j, cmp.Or(j.wrong, fault.Unsupported(request.WorkType, nil))
 	}
 	j.limit = t.MaxDuration
-	if h := e.Message.Request.Hints; h != nil && h.MaxDurationSeconds > 0 {
-		if d := time.Duration(h.MaxDurationSeconds) * time.Second; j.limit == 0 || d < j.limit {
+	if h := request.Hints; h != nil {
+		if d := time.Duration(h.MaxDurationSeconds) * time.Second; d > 0 && (j.limit == 0 || d < j.limit) {
 			j.limit = d
 		}
+		refused = i.lacking(ctx, *h)
 	}
-	s := i.newSlot(spool.Record{
-		Task: e.Subject.Task, Attempt: e.Attempt + 1, Allowed: max(t.Attempts, 1), Boot: i.cfg.Spool.Boot,
-		WorkType: t.Name, Trace: e.Message.TraceID, Request: e.Message.RequestID,
-	})
-	if r := i.fill(s, e.Seq, t.Concurrency); r != replyTaken {
-		i.answer(m, r)
-		return
-	}
-	i.attempts.Go(func() {
-		defer i.empty(s)
-		if i.start(cs.log, s, &j, m) {
-			i.attempt(cs, s, j)
-		}
-	})
+	return t, j, refused
 }
 
 func entry(m jetstream.Msg) (tasklog.Entry, error) {
@@ -148,6 +172,9 @@ func (i *Intake) drop(s *slot, m jetstream.Msg, r reply) {
 }
 
 func (i *Intake) remove(s *slot) {
+	s.disk.Lock()
+	defer s.disk.Unlock()
+	s.unkept = nil
 	if err := i.cfg.Spool.Remove(s.task); err != nil {
 		s.log.Error("record stays", "error", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"time"
 
+	"chiffon/agentrunner/host"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
@@ -39,8 +40,8 @@ type Config struct {
 	// Self is what every heartbeat says in the same words. The fields below fill in the others.
 	Self message.Heartbeat
 
-	// Now tells what is in hand, how the agent is, and what is wrong with it if something is.
-	Now func() (running []message.Running, state, detail string)
+	// Now fills in what is in hand, what was refused, how the agent is, and what is wrong with it if something is.
+	Now func(*message.Heartbeat)
 
 	// Offers tells what the agent does, and a digest that changes when that does.
 	Offers func() (offers []message.Offer, digest string)
@@ -64,7 +65,7 @@ type herald struct {
 	resend   bool   // it asks for them
 	silent   time.Time
 	answered bool
-	host     host
+	host     *host.Host
 }
 
 // remind is how often a log line says that there is no answer.
@@ -97,7 +98,7 @@ func Run(ctx context.Context, cfg Config) error {
 }
 
 func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
-	h.host.begin(ctx)
+	h.host = host.New(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -123,13 +124,13 @@ func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
 func (h *herald) beat(ctx context.Context) error {
 	hb := h.cfg.Self
 	hb.ProtocolVersions = message.Versions
-	hb.Running, hb.State, hb.Detail = h.cfg.Now()
+	h.cfg.Now(&hb)
 	offers, digest := h.cfg.Offers()
 	hb.WorkDigest = digest
 	if h.resend || digest != h.digest || !h.answered {
 		hb.WorkTypes = offers
 	}
-	hb.Resources = h.host.look()
+	hb.Resources = h.host.Look()
 	data, err := json.Marshal(hb)
 	if err != nil {
 		return fmt.Errorf("heartbeat of agent %s: %w", hb.AgentID, err) // a mistake in the settings, nothing passes

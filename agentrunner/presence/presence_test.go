@@ -46,8 +46,10 @@ func config(t *testing.T, c *broker.Client) presence.Config {
 	return presence.Config{
 		Broker: c, Log: natstest.Log(t), Every: time.Hour,
 		Self: message.Heartbeat{AgentID: "one", AgentType: "infra", Boot: 7, Slots: 2, Labels: map[string]string{"a": "b"}},
-		Now: func() ([]message.Running, string, string) {
-			return []message.Running{{TaskID: subject.TaskID(message.NewUUID()), Attempt: 1, Boot: 6}}, message.StateBroken, "no disk"
+		Now: func(hb *message.Heartbeat) {
+			hb.Running = []message.Running{{TaskID: subject.TaskID(message.NewUUID()), Attempt: 1, Boot: 6}}
+			hb.Refused = []message.Refusal{{TaskID: subject.TaskID(message.NewUUID()), Code: fault.ResourceLimitExceeded, Message: "no room"}}
+			hb.State, hb.Detail = message.StateBroken, "no disk"
 		},
 		Offers: func() ([]message.Offer, string) { return []message.Offer{{Name: "x", Attempts: 4}}, "d1" },
 		Reply:  func(message.HeartbeatReply) {},
@@ -89,7 +91,7 @@ func TestHeartbeats(t *testing.T) {
 		}
 	}
 	hb := all[0]
-	if hb.AgentID != "one" || hb.Boot != 7 || len(hb.Running) != 1 || hb.State != "broken" || hb.Detail != "no disk" ||
+	if hb.AgentID != "one" || hb.Boot != 7 || len(hb.Running) != 1 || len(hb.Refused) != 1 || hb.State != "broken" || hb.Detail != "no disk" ||
 		!slices.Contains(hb.ProtocolVersions, "1.0") || hb.Resources.CPUs == 0 || hb.Resources.MemoryMB == 0 {
 		t.Errorf("heartbeat %+v", hb)
 	}
@@ -132,7 +134,7 @@ func TestWaitsForTheOrchestrator(t *testing.T) {
 	cfg := config(t, c)
 	asked := make(chan struct{}, 10)
 	now := cfg.Now
-	cfg.Now = func() ([]message.Running, string, string) { asked <- struct{}{}; return now() }
+	cfg.Now = func(hb *message.Heartbeat) { asked <- struct{}{}; now(hb) }
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- presence.Run(ctx, cfg) }()

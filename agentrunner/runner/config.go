@@ -44,6 +44,9 @@ type Config struct {
 
 	// Reload has the work types read again for each value that comes. Nil means never.
 	Reload <-chan os.Signal
+
+	// Now, when it is closed, ends a drain at once: running work gets 2 s. Nil means never.
+	Now <-chan struct{}
 }
 
 // FromEnvironment reads the settings; the error names every mistake.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"chiffon/agentrunner/host"
 	"chiffon/agentrunner/intake"
 	"chiffon/agentrunner/presence"
 	"chiffon/agentrunner/spool"
@@ -55,7 +56,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	in, err := intake.New(intake.Config{
 		Broker: client, Spool: state, Agent: cfg.ID, Type: cfg.Type, Host: cfg.Host, Slots: cfg.Slots,
-		Work: types.now, Dir: filepath.Join(dir, "work"), Drain: cfg.Drain, Changed: tell, Log: log,
+		Work: types.now, Dir: filepath.Join(dir, "work"), Drain: cfg.Drain, Now: cfg.Now, Room: host.Now,
+		Changed: tell, Log: log,
 	})
 	if err != nil {
 		return err
@@ -99,9 +101,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 func (c Config) presence(client *broker.Client, state *spool.Spool, in *intake.Intake, t *types, log *slog.Logger) presence.Config {
 	return presence.Config{
 		Broker: client, Every: c.Heartbeat, Log: log, Reply: in.Control, Offers: t.offers,
-		Now: func() ([]message.Running, string, string) {
-			state, detail := in.State()
-			return in.Running(), state, detail
+		Now: func(hb *message.Heartbeat) {
+			hb.Running, hb.Refused = in.Running(), in.Refused()
+			hb.State, hb.Detail = in.State()
 		},
 		Self: message.Heartbeat{
 			AgentID: c.ID, AgentType: c.Type, Version: build.Version(), Host: c.Host, Instance: string(state.Instance),

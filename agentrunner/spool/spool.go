@@ -34,6 +34,8 @@ type Record struct {
 	Started uint64 `json:",omitempty"` // where that entry stands, once that is known
 
 	WorkType string
+	MemoryMB int `json:",omitempty"` // that the request may need
+	VRAMMB   int `json:",omitempty"`
 	Trace    message.UUID
 	Request  message.UUID
 
