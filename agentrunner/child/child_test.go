@@ -133,12 +133,7 @@ func pids(t *testing.T, r *bufio.Reader, n int) (list []int) {
 
 func alive(pid int) bool {
 	p, ok := readStat(pid)
-	return ok && p.pid != 0 && !zombie(pid)
-}
-
-func zombie(pid int) bool {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	return strings.Contains(string(text), ") Z ")
+	return ok && !p.ended
 }
 
 func TestStopEndsWholeTree(t *testing.T) {

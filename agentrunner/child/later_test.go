@@ -32,16 +32,17 @@ const patient = `echo $$; while :; do sleep 0.02; done`
 // Cut between the start of a child and its end: the runner dies, and its next life stops the work.
 func TestStopKeptTakesSignalAndGrace(t *testing.T) {
 	t.Parallel()
-	const tidy, deaf = `trap "echo tidy; exit 3" INT; ` + runaway + patient, `trap "" INT; ` + runaway + patient
+	const tidy, deaf = `echo $$; trap "echo tidy; exit 3" INT; ` + patient, `trap "" INT; ` + runaway + patient
 	cases := map[string]struct {
 		script string
 		signal syscall.Signal
 		grace  time.Duration
 		code   int
 	}{
-		"what obeys the signal ends by itself":       {tidy, syscall.SIGINT, 100 * time.Millisecond, 3},
+		"what obeys the signal ends by itself":       {tidy, syscall.SIGINT, time.Hour, 3},
 		"what ignores it is killed after the grace":  {deaf, syscall.SIGINT, 10 * time.Millisecond, 137},
-		"without a signal it is that of the command": {tidy, 0, 0, 3},
+		"without a signal it is that of the command": {tidy, 0, time.Hour, 3},
+		"without a grace it is that of the command":  {deaf, syscall.SIGINT, 0, 137},
 		"SIGKILL needs no grace":                     {tidy, syscall.SIGKILL, time.Hour, 137},
 	}
 	for name, c := range cases {
@@ -118,8 +119,8 @@ func TestStopKeptWithoutSupervisor(t *testing.T) {
 func TestMaxTimeEndsSurvivorWithoutRunner(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, way func(Command) Command) {
-		c := way(shell(`trap "echo tidy; exit 3" INT; ` + runaway + patient))
-		c.Signal, c.Grace, c.MaxTime = syscall.SIGINT, 100*time.Millisecond, 500*time.Millisecond
+		c := way(shell(`trap "echo tidy; exit 3" INT; echo $$; ` + patient))
+		c.Signal, c.Grace, c.MaxTime = syscall.SIGINT, time.Hour, time.Second
 		keep, tree := survivor(t, c)
 		k, err := Kept(t.Context(), keep)
 		if err != nil || k.Outcome.OverTime != c.MaxTime || !k.Outcome.Stopped || k.Outcome.ExitCode != 3 {
@@ -151,11 +152,11 @@ func TestMaxMemoryEndsSurvivorWithoutRunner(t *testing.T) {
 func TestMaxTimeIsNoOutcomeOfWhatWasStoppedBefore(t *testing.T) {
 	t.Parallel()
 	c := shell(`trap "" INT; echo $$; while :; do sleep 0.02; done`)
-	c.MaxTime = 300 * time.Millisecond
+	c.MaxTime = 2 * time.Second
 	p := start(t, c)
 	out := bufio.NewReader(p.Output())
 	pids(t, out, 1)
-	p.Stop(syscall.SIGINT, 600*time.Millisecond)
+	p.Stop(syscall.SIGINT, 2200*time.Millisecond)
 	rest(t, p)
 	if end := p.Wait(); end.OverTime != 0 || !end.Stopped || end.ExitCode != 137 {
 		t.Errorf("outcome %+v, want stopped and killed after its grace", end)

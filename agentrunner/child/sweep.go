@@ -31,7 +31,7 @@ func Sweep(ctx context.Context, owner string) (killed int, err error) {
 type sweep struct {
 	owner  string
 	only   string           // the one run to be ended, and not spared by anything; empty means all
-	killed map[process]bool // without what changes
+	killed map[process]bool // by their id
 }
 
 func (s *sweep) run(ctx context.Context) (killed int, err error) {
@@ -57,7 +57,7 @@ func (s *sweep) pass() (left []string) {
 			continue
 		}
 		for _, pid := range members(path) {
-			if p, ok := readStat(pid); ok {
+			if p, ok := readStat(pid); ok && !p.ended {
 				s.killed[p.id()] = true
 			}
 		}
@@ -70,7 +70,14 @@ func (s *sweep) pass() (left []string) {
 		if strike(p) {
 			s.killed[p.id()] = true
 		}
-		left = append(left, "process "+strconv.Itoa(p.pid))
+		left = append(left, p.String())
+	}
+	for p := range s.killed {
+		// What is about to end has lost its environment already, and may still hold files.
+		now, ok := readStat(p.pid)
+		if ok && now.id() == p && !now.ended && !slices.Contains(left, p.String()) {
+			left = append(left, p.String())
+		}
 	}
 	return left
 }
@@ -81,7 +88,7 @@ func (s *sweep) sort(all []process) (spared map[string]bool, victims []process) 
 	var ours []process
 	for _, p := range all {
 		m := readMark(p.pid)
-		if m.owner != s.owner || m.run == "" || s.only != "" && m.run != s.only {
+		if p.ended || m.owner != s.owner || m.run == "" || s.only != "" && m.run != s.only {
 			continue
 		}
 		switch p.run = m.run; {
@@ -92,7 +99,9 @@ func (s *sweep) sort(all []process) (spared map[string]bool, victims []process) 
 			// What stands below a supervisor is known by that alone. It goes first: without it nobody would find them.
 			for _, d := range below(all, p.pid) {
 				d.run = m.run
-				ours = append(ours, d)
+				if !d.ended {
+					ours = append(ours, d)
+				}
 			}
 			ours = append(ours, p)
 		default:

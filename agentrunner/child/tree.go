@@ -12,11 +12,14 @@ type process struct {
 	pid, parent, group int
 	start              int64  // clock ticks after the machine's start; with pid it names the process for ever
 	resident           int64  // bytes
+	ended              bool   // only its parent has not asked for its exit code yet
 	run                string // that it belongs to, if that is known
 }
 
 // id is what never changes of a process, and no other has.
 func (p process) id() process { return process{pid: p.pid, start: p.start} }
+
+func (p process) String() string { return "process " + strconv.Itoa(p.pid) }
 
 // descendants lists what stands below a process, parents before their children. What had left before its parent ended
 // has come to the nearest subreaper, so below a supervisor nothing is missed.
@@ -81,7 +84,7 @@ func readStat(pid int) (p process, ok bool) {
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
 	return process{
-		pid: pid, parent: number(1), group: number(2),
+		pid: pid, parent: number(1), group: number(2), ended: f[0][0] == 'Z' || f[0][0] == 'X',
 		start: int64(number(19)), resident: int64(number(21)) * int64(os.Getpagesize()),
 	}, true
 }
