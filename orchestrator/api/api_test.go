@@ -40,7 +40,7 @@ type site struct {
 	stopping chan struct{}
 }
 
-func newSite(t testing.TB) *site {
+func newSite(t testing.TB, set ...func(*dispatch.Config)) *site {
 	t.Helper()
 	c := natstest.Run(t)
 	kv, err := c.Bucket(t.Context(), broker.AgentsBucket)
@@ -51,7 +51,11 @@ func newSite(t testing.TB) *site {
 	if s.agents, err = registry.Open(t.Context(), kv, 30*time.Second, natstest.Log(t)); err != nil {
 		t.Fatal(err)
 	}
-	d := dispatch.New(dispatch.Config{Name: "one"}, c, s.ledger, s.agents, natstest.Log(t))
+	cfg := dispatch.Config{Name: "one"}
+	for _, f := range set {
+		f(&cfg)
+	}
+	d := dispatch.New(cfg, c, s.ledger, s.agents, natstest.Log(t))
 	if s.breakers, err = breaker.Open(t.Context(), breaker.Config{Client: c, Agents: s.agents, Ledger: s.ledger, Leads: d.Leading, Log: natstest.Log(t)}); err != nil {
 		t.Fatal(err)
 	}

@@ -113,6 +113,11 @@ func problemOf(err error) error {
 	if flt, ok := errors.AsType[*fault.Fault](err); ok {
 		return faultProblem(flt)
 	}
+	if crowded, ok := errors.AsType[*dispatch.Crowded](err); ok {
+		p := faultProblem(crowded.Fault)
+		p.Status, p.retryAfter = http.StatusTooManyRequests, "10"
+		return p
+	}
 	switch {
 	case errors.Is(err, dispatch.ErrConflict):
 		return problem(http.StatusUnprocessableEntity, "another request with this id was accepted before, with other content: use a new request_id (or Idempotency-Key), or repeat the first content", Detail{Location: "body.request_id", Message: "already stands for other content"})

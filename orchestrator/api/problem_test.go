@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 	"testing"
 
+	"chiffon/orchestrator/dispatch"
 	"chiffon/pkg/message"
 	"chiffon/pkg/token"
 )
@@ -119,5 +121,23 @@ func TestTooLargeSaysWhatToDo(t *testing.T) {
 	got := newSite(t).do(post(`{"x": "` + strings.Repeat("x", 5<<20) + `"}`)).problem.Detail
 	if !strings.Contains(got, "4 MiB") || !strings.Contains(got, "file") {
 		t.Errorf("problem = %q, want the limit and what to do", got)
+	}
+}
+
+func TestTooManyWait(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *dispatch.Config) { c.MaxQueuedPerSubmitter = 1 })
+	once := post(good)
+	once.header = map[string]string{"Idempotency-Key": "k"}
+	if a := s.do(once); a.status != http.StatusAccepted {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	a := s.do(post(good))
+	if a.status != http.StatusTooManyRequests || a.problem.ErrorCode != 5005 || a.header.Get("Retry-After") == "" ||
+		a.problem.ErrorContext["limit_name"] != "max_queued_per_submitter" {
+		t.Errorf("one more: %d %v %s, want 429 with Retry-After", a.status, a.header, a.body)
+	}
+	if a := s.do(once); a.status != http.StatusOK {
+		t.Errorf("the same again: %d %s, want 200", a.status, a.body)
 	}
 }

@@ -44,8 +44,8 @@ type submitInput struct {
 
 // submission is an operation whose body is judged here: it is one of two.
 func (a *API) submission() huma.Operation {
-	op := operation(http.MethodPost, "/v1/tasks", "submit-task", "Submit work", answers(400, 413, 415, 422, 503),
-		described("The body is a NewTask or a whole work_request envelope of the protocol. 202: accepted, it can be read at once. 200: this request_id was accepted before, here is its task. 422: it was, with other content; or a field is wrong."))
+	op := operation(http.MethodPost, "/v1/tasks", "submit-task", "Submit work", answers(400, 413, 415, 422, 429, 503),
+		described("The body is a NewTask or a whole work_request envelope of the protocol. 202: accepted, it can be read at once. 200: this request_id was accepted before, here is its task. 422: it was, with other content; or a field is wrong. 429: as many tasks wait as may, for agents of the type or of the submitter."))
 	op.DefaultStatus = http.StatusAccepted
 	op.SkipValidateBody = true
 	return op

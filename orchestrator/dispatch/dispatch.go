@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -48,6 +49,11 @@ type Config struct {
 	// Shut says whether, at a moment, an agent is to get no new work. nil: no agent is.
 	Shut func(subject.AgentID, time.Time) gate.Shut
 
+	// MaxQueued is how many tasks may wait for agents of one type, and MaxQueuedPerSubmitter how many of one submitter:
+	// those that have not begun, or wait for their next attempt. Default 1,000,000 and 100,000.
+	MaxQueued             int
+	MaxQueuedPerSubmitter int
+
 	// Name tells this orchestrator from others that wish to lead. Must be unique.
 	Name string
 
@@ -70,6 +76,8 @@ func (c Config) withDefaults() Config {
 	def(&c.KeepJunk, time.Hour)
 	def(&c.Sweep, 5*time.Second)
 	def(&c.LeaderQuiet, 5*time.Second)
+	c.MaxQueued = cmp.Or(c.MaxQueued, 1_000_000)
+	c.MaxQueuedPerSubmitter = cmp.Or(c.MaxQueuedPerSubmitter, 100_000)
 	if c.Shut == nil {
 		c.Shut = func(subject.AgentID, time.Time) gate.Shut { return gate.Shut{} }
 	}

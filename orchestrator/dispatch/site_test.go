@@ -135,6 +135,19 @@ func (s *site) phase(id subject.TaskID, p tasklog.Phase) []tasklog.Entry {
 	return s.until(id, p.String(), func(st tasklog.State) bool { return st.Phase == p })
 }
 
+// shows waits until the views have a task at a phase.
+func (s *site) shows(id subject.TaskID, p tasklog.Phase) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	if err := s.ledger.Wait(ctx, s.state(id).TailSeq); err != nil {
+		s.Fatal(err)
+	}
+	if t, _ := s.ledger.Get(id); t.State.Phase != p {
+		s.Fatalf("the views have task %s %s, want %s", id, t.State.Phase, p)
+	}
+}
+
 // ended waits for the end of a task and returns it.
 func (s *site) ended(id subject.TaskID, kind tasklog.Kind) tasklog.Entry {
 	s.Helper()

@@ -32,8 +32,9 @@ var ErrFull = errors.New("the task log is nearly full")
 var ErrNoRoom = errors.New("the disk under the broker's store is nearly full")
 
 // Submit records an order. When it returns nil error the task is in the log, and as a rule in the views; created is
-// false when it was there before. Any other error than a *fault.Fault, ErrConflict, ErrFull or ErrNoRoom leaves its fate unknown:
-// the caller submits the same order again. The id comes back with an error too, once it is known.
+// false when it was there before, which goes before every reason to refuse it. Any other error than a *fault.Fault, a
+// *Crowded, ErrConflict, ErrFull or ErrNoRoom leaves its fate unknown: the caller submits the same order again. The id
+// comes back with an error too, once it is known.
 //
 // A fault names its field as the envelope does: payload.parameters.host, x_custom_fields.chiffon.agent.
 func (d *Dispatcher) Submit(ctx context.Context, o Order) (id subject.TaskID, created bool, err error) {
@@ -53,8 +54,16 @@ func (d *Dispatcher) Submit(ctx context.Context, o Order) (id subject.TaskID, cr
 	}
 	id = m.Payload.TaskID
 	target, hold, flt := d.aim(m, x)
-	if flt != nil {
-		return id, false, flt
+	var refusal error
+	if refusal = d.admit(m.ToAgent, o.By); flt != nil {
+		refusal = flt
+	}
+	if refusal != nil {
+		seq, err := d.accepted(ctx, id, x.Digest)
+		if err == nil && seq == 0 {
+			err = refusal
+		}
+		return id, false, err
 	}
 	kind := tasklog.Submitted
 	if hold != nil {
@@ -105,12 +114,6 @@ func (d *Dispatcher) ready(ctx context.Context, t subject.AgentType, target stri
 
 // record appends the first entry of a task, or finds that it is there. Each try is written anew.
 func (d *Dispatcher) record(ctx context.Context, id subject.TaskID, want string, write func() (tasklog.Draft, error)) (seq uint64, created bool, err error) {
-	if d.full.Load() {
-		return 0, false, ErrFull
-	}
-	if err := d.cfg.Room(); err != nil {
-		return 0, false, err
-	}
 	for tail := uint64(0); ; {
 		draft, err := write()
 		if err != nil {
@@ -124,7 +127,10 @@ func (d *Dispatcher) record(ctx context.Context, id subject.TaskID, want string,
 		case err == nil:
 			return seq, true, nil
 		case broker.Full(err):
-			return 0, false, ErrFull
+			if seq, err = d.accepted(ctx, id, want); err == nil && seq == 0 {
+				err = ErrFull
+			}
+			return seq, false, err
 		case !errors.Is(err, broker.ErrRefused):
 			return 0, false, err
 		}

@@ -17,10 +17,16 @@ import (
 // Run folds the streams, from where the ledger stands, until ctx ends.
 func (l *Ledger) Run(ctx context.Context) error {
 	last, err := l.client.End(ctx, subject.TasksStream, subject.Task("*"))
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	status, err := l.client.StreamInfo(ctx, subject.StatusStream)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
@@ -98,7 +104,9 @@ func (l *Ledger) enter(e tasklog.Entry) {
 		t = l.first(e)
 	}
 	before := t.State
+	waited := t.waits()
 	l.say(before, e, t.apply(e, time.Now()))
+	l.count(t, waited, t.waits())
 	if !t.known() {
 		l.litter(t, e)
 		l.wakeWatchers(id)

@@ -23,13 +23,15 @@ type Ledger struct {
 
 	mu       sync.RWMutex
 	tasks    map[subject.TaskID]*Task
-	order    []*Task                  // by first entry
-	junk     map[subject.TaskID]junk  // ids that are known by void entries alone
-	dropped  bool                     // there were more of those than are kept
-	open     map[subject.TaskID]*Task // not ended
-	seq      uint64                   // folded up to here, in the task log
-	target   uint64                   // the last entry that the task log held when Run began
-	loaded   bool                     // seq has reached target
+	order    []*Task                   // by first entry
+	junk     map[subject.TaskID]junk   // ids that are known by void entries alone
+	dropped  bool                      // there were more of those than are kept
+	open     map[subject.TaskID]*Task  // not ended
+	ofType   map[subject.AgentType]int // tasks that wait, by type of agents
+	by       map[string]int            // and by submitter
+	seq      uint64                    // folded up to here, in the task log
+	target   uint64                    // the last entry that the task log held when Run began
+	loaded   bool                      // seq has reached target
 	changes  map[chan subject.TaskID]bool
 	facts    map[chan Fact]bool
 	waiters  map[uint64][]chan struct{} // by the sequence they wait for
@@ -40,7 +42,8 @@ type Ledger struct {
 func New(client *broker.Client, log *slog.Logger) *Ledger {
 	return &Ledger{
 		client: client, log: log,
-		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{}, junk: map[subject.TaskID]junk{},
+		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{},
+		ofType: map[subject.AgentType]int{}, by: map[string]int{}, junk: map[subject.TaskID]junk{},
 		changes: map[chan subject.TaskID]bool{}, facts: map[chan Fact]bool{}, waiters: map[uint64][]chan struct{}{},
 		watchers: map[subject.TaskID]map[chan struct{}]bool{},
 	}
@@ -113,6 +116,33 @@ func (l *Ledger) Busy() map[string]int {
 	return busy
 }
 
+// Waiting counts the tasks that wait for agents of a type, and those that wait of a submitter: what has not begun, and
+// what waits for its next attempt. While the past is being folded it knows of less.
+func (l *Ledger) Waiting(t subject.AgentType, submitter string) (ofType, bySubmitter int) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.ofType[t], l.by[submitter]
+}
+
+// count keeps the numbers of waiting tasks when one begins or ends to wait.
+func (l *Ledger) count(t *Task, was, is bool) {
+	step := 0
+	switch {
+	case is && !was:
+		step = 1
+	case was && !is:
+		step = -1
+	default:
+		return
+	}
+	if l.ofType[t.Type] += step; l.ofType[t.Type] == 0 {
+		delete(l.ofType, t.Type)
+	}
+	if l.by[t.SubmittedBy] += step; l.by[t.SubmittedBy] == 0 {
+		delete(l.by, t.SubmittedBy)
+	}
+}
+
 // A Placing is one agent's line of tasks at a priority.
 type Placing struct {
 	Agent    string
@@ -171,6 +201,9 @@ func (l *Ledger) Forget(ids ...subject.TaskID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, id := range ids {
+		if t := l.tasks[id]; t != nil {
+			l.count(t, t.waits(), false)
+		}
 		delete(l.tasks, id)
 		delete(l.open, id)
 	}

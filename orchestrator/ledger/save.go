@@ -70,6 +70,7 @@ func (l *Ledger) Load(r io.Reader) error {
 			t.Begun = now.Add(-max(0, now.Sub(t.FirstStart)))
 		}
 		l.tasks[t.ID] = t
+		l.count(t, false, t.waits())
 		if !t.Ended() {
 			l.open[t.ID] = t
 		}

@@ -123,6 +123,12 @@ func (t *Task) take(m message.Any) {
 // known reports whether there is a task: a request, be it a bad one.
 func (t *Task) known() bool { return t.FirstSeq > 0 }
 
+// waits reports whether the task waits to begin, or for its next attempt.
+func (t *Task) waits() bool {
+	p := t.State.Phase
+	return p == tasklog.PhaseHeld || p == tasklog.PhaseQueued || p == tasklog.PhaseFailed
+}
+
 // Ended reports whether the task has its end.
 func (t *Task) Ended() bool { return t.State.Phase == tasklog.PhaseEnded }
 

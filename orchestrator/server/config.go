@@ -25,6 +25,8 @@ type Config struct {
 	KeepTasks    time.Duration `envconfig:"KEEP_TASKS" default:"720h" desc:"How long ended tasks are kept"`
 	Lease        time.Duration `envconfig:"LEASE" default:"30s" desc:"How long a runner may go without reading that it still holds its task"`
 	LostAfter    time.Duration `envconfig:"LOST_AFTER" default:"24h" desc:"How long work that may not be repeated may be out of reach before it ends with an error"`
+	MaxQueued    int           `envconfig:"MAX_QUEUED" default:"1000000" desc:"How many tasks may wait for agents of one type"`
+	MaxPerOne    int           `envconfig:"MAX_QUEUED_PER_SUBMITTER" default:"100000" desc:"How many tasks of one submitter may wait"`
 	LogLevel     slog.Level    `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 
 	// AcceptLoss goes on with what the embedded broker's store holds, although it held more. No setting: nobody is to
@@ -48,6 +50,9 @@ func (c Config) check() error {
 	}
 	if c.Lease < 0 || c.Lease > 0 && c.Lease < time.Second {
 		return fmt.Errorf("ORCHESTRATOR_LEASE is %s: it is at least 1s", c.Lease)
+	}
+	if c.MaxQueued < 0 || c.MaxPerOne < 0 {
+		return fmt.Errorf("ORCHESTRATOR_MAX_QUEUED is %d, ORCHESTRATOR_MAX_QUEUED_PER_SUBMITTER %d: each is at least 1", c.MaxQueued, c.MaxPerOne)
 	}
 	if err := loopback("ORCHESTRATOR_LISTEN", c.Listen); err != nil {
 		return err

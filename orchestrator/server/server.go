@@ -143,6 +143,7 @@ func (s *Server) wire(ctx context.Context) error {
 	}
 	s.dispatch = dispatch.New(dispatch.Config{
 		Lease: lease, Keep: s.cfg.KeepTasks, LostAfter: s.cfg.LostAfter, Name: name(), Room: s.room(), Shut: s.gate.Shut,
+		MaxQueued: s.cfg.MaxQueued, MaxQueuedPerSubmitter: s.cfg.MaxPerOne,
 	}, s.client, s.views, s.agents, s.log)
 	s.gateway = gateway.New(s.client, s.agents, s.dispatch, s.gate, s.log)
 	s.http = &http.Server{

@@ -1,0 +1,85 @@
+package dispatch
+
+import (
+	"errors"
+	"testing"
+
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
+	"chiffon/pkg/tasklog"
+)
+
+// As many tasks wait as may: nothing new is accepted, but what was accepted before still is. Who begins, or ends, makes
+// room.
+func TestSubmitRefusesACrowd(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]func(*Config){
+		"max_queued":               func(c *Config) { c.MaxQueued = 2 },
+		"max_queued_per_submitter": func(c *Config) { c.MaxQueuedPerSubmitter = 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := brisk
+			limit(&cfg)
+			s := newSite(t, cfg)
+			first, third := order(), order()
+			id, _, err := s.d.Submit(t.Context(), first)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held := s.submit(inTheAttic)
+			_, _, err = s.d.Submit(t.Context(), third)
+			crowded, ok := errors.AsType[*Crowded](err)
+			if !ok || crowded.Fault.Code != fault.ResourceLimitExceeded || crowded.Fault.Context["limit_name"] != name ||
+				crowded.Fault.Context["available"] != 2 || crowded.Fault.Context["required"] != 3 {
+				t.Fatalf("Submit = %v %+v, want 5005", err, crowded)
+			}
+			if again, created, err := s.d.Submit(t.Context(), first); err != nil || created || again != id {
+				t.Errorf("Submit of what was accepted = %s, %v, %v, want %s", again, created, err, id)
+			}
+			if _, err := s.d.Cancel(t.Context(), held, message.Cancel{By: "admin"}); err != nil {
+				t.Fatal(err)
+			}
+			last, created, err := s.d.Submit(t.Context(), third)
+			if err != nil || !created {
+				t.Fatalf("Submit after a cancel = %v, %v", created, err)
+			}
+			s.started(id, "a", 1, 1)
+			s.shows(id, tasklog.PhaseRunning)
+			s.submit()
+			s.started(last, "b", 1, 2)
+			s.fails(last, noon.AddDate(99, 0, 0))
+			s.shows(last, tasklog.PhaseFailed)
+			if _, _, err := s.d.Submit(t.Context(), order()); err == nil {
+				t.Error("what waits for its next attempt does not count")
+			}
+		})
+	}
+}
+
+// What was accepted before is accepted again, whatever has changed since.
+func TestSubmitAgainGoesBeforeRefusals(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, brisk)
+	o := order()
+	id, _, err := s.d.Submit(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.d.full.Store(true)
+	if again, created, err := s.d.Submit(t.Context(), o); err != nil || created || again != id {
+		t.Errorf("while the log is full: %s, %v, %v, want %s", again, created, err, id)
+	}
+	if _, _, err := s.d.Submit(t.Context(), order()); !errors.Is(err, ErrFull) {
+		t.Errorf("another: %v, want ErrFull", err)
+	}
+	s.d.full.Store(false)
+	s.beat("a", 1, func(hb *message.Heartbeat) { hb.WorkTypes = []message.Offer{{Name: "other", Attempts: 1}} })
+	if again, created, err := s.d.Submit(t.Context(), o); err != nil || created || again != id {
+		t.Errorf("once nobody offers it: %s, %v, %v, want %s", again, created, err, id)
+	}
+	o.Request.Payload.Parameters = []byte(`{"depth": 2}`)
+	if _, _, err := s.d.Submit(t.Context(), o); err == nil {
+		t.Error("another content is accepted")
+	}
+}
