@@ -68,7 +68,7 @@ func newSite(t testing.TB, set ...func(*dispatch.Config)) *site {
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{s.ledger.Run, d.Run} {
+	for _, run := range []func(context.Context) error{s.ledger.Run, s.breakers.Run, s.gate.Run, d.Run} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				t.Errorf("orchestrator ended: %v", err)

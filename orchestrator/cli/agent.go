@@ -18,13 +18,14 @@ import (
 func newAgent(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "List and show agents",
+		Short: "List, show, pause and drain agents",
 		Example: `  orchestrator agent list
-  orchestrator agent show nas`,
+  orchestrator agent show nas
+  orchestrator agent pause nas --for 1h --message "new disk"`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(newAgentList(p), newAgentShow(p))
+	cmd.AddCommand(newAgentList(p), newAgentShow(p), newAgentPause(p), newAgentResume(p), newAgentDrain(p))
 	return cmd
 }
 
@@ -48,10 +49,10 @@ func newAgentList(p *program) *cobra.Command {
 				p.talk.say("no agents: start one with \"agentrunner run\"")
 				return nil
 			}
-			t := table{head: []string{"ID", "STATE", "TYPE", "BUSY", "HOST", "VERSION", "LAST SEEN", "LABELS"}}
+			t := table{head: []string{"ID", "STATE", "TYPE", "BUSY", "HOST", "VERSION", "LAST SEEN", "LABELS", "DETAIL"}}
 			for _, a := range list.Agents {
 				t.rows = append(t.rows, []string{a.AgentID, a.State, a.AgentType, fmt.Sprintf("%d/%d", len(a.Running), a.Slots),
-					a.Host, a.Version, p.whenPtr(a.LastSeen), p.fewPairs(a.Labels)})
+					a.Host, a.Version, p.whenPtr(a.LastSeen), p.fewPairs(a.Labels), p.fewWords(a.Detail)})
 			}
 			p.out.table(t)
 			return nil
@@ -83,6 +84,14 @@ func (p *program) fewPairs(m map[string]string) string {
 	return text
 }
 
+// fewWords is a text, on a terminal only as much as a row has room for.
+func (p *program) fewWords(text string) string {
+	if !p.out.terminal {
+		return text
+	}
+	return cut(text, labelRoom)
+}
+
 func newAgentShow(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show ID",
@@ -94,7 +103,7 @@ func newAgentShow(p *program) *cobra.Command {
 		RunE: p.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			a, err := c.Agent(cmd.Context(), args[0])
 			if err != nil {
-				return err
+				return p.noAgent(cmd.Context(), c, args[0], err)
 			}
 			if p.json() {
 				return p.out.json(a)
@@ -111,6 +120,9 @@ func (p *program) showAgent(a client.Agent) {
 		{"type", visible(a.AgentType)},
 		{"state", p.out.state(a.State)},
 		{"detail", visible(a.Detail)},
+		{"resumed", p.whenPtr(a.PausedUntil)},
+		{"stops", p.whenPtr(a.DrainUntil)},
+		{"breaker", visible(p.breaker(a.Breaker))},
 		{"host", visible(a.Host)},
 		{"version", visible(a.Version)},
 		{"busy", fmt.Sprintf("%d of %d slots", len(a.Running), a.Slots)},
@@ -130,6 +142,21 @@ func (p *program) showAgent(a client.Agent) {
 		work.rows = append(work.rows, []string{w.Name, fmt.Sprint(w.Attempts), w.Description})
 	}
 	p.out.table(work)
+}
+
+// breaker is the state of an agent's breaker in a line; "" when it has not failed lately.
+func (p *program) breaker(b *view.Breaker) string {
+	if b == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s after %s in a row", b.State, counted(b.Failures, "failure"))
+	if b.Until != nil {
+		text += ", asked " + p.when(*b.Until)
+	}
+	if b.Reason != "" {
+		text += "; the latest: " + b.Reason
+	}
+	return text
 }
 
 func holdings(list []view.Holding) string {

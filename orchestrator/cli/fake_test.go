@@ -112,6 +112,7 @@ type fake struct {
 	agents  []view.Agent
 	submit  func(body map[string]any) *story // what becomes of a submission
 	bodies  []map[string]any
+	looks   int // at one agent
 }
 
 func newFake(t *testing.T, stories ...*story) *fake {
@@ -124,6 +125,9 @@ func newFake(t *testing.T, stories ...*story) *fake {
 	mux.HandleFunc("GET /v1/tasks/{id}/events", f.one(f.events))
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{"agents": f.agents}) })
 	mux.HandleFunc("GET /v1/agents/{id}", func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.looks++
 		for _, a := range f.agents {
 			if a.AgentID == r.PathValue("id") {
 				answer(w, 200, a)
@@ -131,6 +135,17 @@ func newFake(t *testing.T, stories ...*story) *fake {
 			}
 		}
 		problem(w, 404, 0, "there is no agent "+r.PathValue("id"))
+	})
+	mux.HandleFunc("POST /v1/agents/{id}/{verb}", f.said)
+	mux.HandleFunc("GET /v1/breakers", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, map[string]any{"breakers": []view.Breaker{openBreaker(), {AgentID: "pi", State: "closed"}}})
+	})
+	mux.HandleFunc("POST /v1/breakers/{id}/reset", func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("id") != "nas" {
+			problem(w, 404, 0, "no agent "+r.PathValue("id")+" has registered")
+			return
+		}
+		answer(w, 200, view.Breaker{AgentID: "nas", State: "closed", Since: new(start)})
 	})
 	mux.HandleFunc("GET /v1/checks", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, 200, map[string]any{"version": build.Version(), "checks": []view.Check{{Name: "broker", OK: true, Detail: "4 streams"},
@@ -224,6 +239,48 @@ func (f *fake) one(serve func(http.ResponseWriter, *http.Request, *story)) http.
 			problem(w, 409, 0, "several tasks begin with "+r.PathValue("id"), names...)
 		}
 	}
+}
+
+func openBreaker() view.Breaker {
+	return view.Breaker{AgentID: "nas", State: "open", Failures: 5, Reason: "lost task 3f2a: its runner died" + evil,
+		Since: new(start.Add(59 * time.Minute)), Until: new(start.Add(60*time.Minute + 30*time.Second))}
+}
+
+// said pauses, drains and resumes agents.
+func (f *fake) said(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var body struct {
+		ForSeconds int        `json:"for_seconds"`
+		Until      *time.Time `json:"until"`
+		Deadline   int        `json:"deadline_seconds"`
+		Message    string     `json:"message"`
+	}
+	if verb := r.PathValue("verb"); verb != "resume" {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			problem(w, 400, 5003, err.Error())
+			return
+		}
+	}
+	for i := range f.agents {
+		a := &f.agents[i]
+		if a.AgentID != r.PathValue("id") {
+			continue
+		}
+		a.PausedUntil, a.DrainUntil, a.Detail, a.State = nil, nil, "", "ready"
+		switch r.PathValue("verb") {
+		case "pause":
+			if body.Until == nil {
+				body.Until = new(start.Add(time.Hour + time.Duration(body.ForSeconds)*time.Second))
+			}
+			a.PausedUntil, a.State, a.Detail = body.Until, "paused", "paused until "+body.Until.UTC().Format("15:04")+": "+body.Message
+		case "drain":
+			a.DrainUntil, a.State, a.Detail = new(start.Add(time.Hour+time.Duration(body.Deadline)*time.Second)), "draining", "draining: "+body.Message
+		}
+		answer(w, 200, a)
+		return
+	}
+	problem(w, 404, 0, "no agent "+r.PathValue("id")+" has registered")
 }
 
 func (f *fake) cancel(w http.ResponseWriter, r *http.Request, s *story) {

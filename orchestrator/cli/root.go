@@ -17,6 +17,7 @@ func commands(p *program) []*cobra.Command {
 		newRun(p),
 		newTask(p),
 		newAgent(p),
+		newBreaker(p),
 		newValidate(p),
 		newDoctor(p),
 		newBackup(p),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"chiffon/orchestrator/view"
 )
@@ -53,6 +54,44 @@ func (c *Client) Agent(ctx context.Context, id string) (agent Agent, err error) 
 		return Agent{}, err
 	}
 	_, err = c.do(ctx, call{method: http.MethodGet, path: path, into: &agent})
+	return agent, err
+}
+
+// A Pause says how long an agent gets no new work: either ForSeconds or Until.
+type Pause struct {
+	ForSeconds int        `json:"for_seconds,omitempty"`
+	Until      *time.Time `json:"until,omitempty"`
+	Message    string     `json:"message,omitempty"`
+}
+
+// A Drain says when what an agent still runs is stopped.
+type Drain struct {
+	DeadlineSeconds int    `json:"deadline_seconds"`
+	Message         string `json:"message,omitempty"`
+}
+
+// PauseAgent keeps new work from an agent for a while, and returns it as it is then: a *Problem with status 404 when
+// there is none. So do the next two.
+func (c *Client) PauseAgent(ctx context.Context, id string, how Pause) (Agent, error) {
+	return c.tell(ctx, id, "pause", how)
+}
+
+// ResumeAgent ends a pause and a drain.
+func (c *Client) ResumeAgent(ctx context.Context, id string) (Agent, error) {
+	return c.tell(ctx, id, "resume", nil)
+}
+
+// DrainAgent keeps new work from an agent until it is resumed. It does not wait until the agent is empty.
+func (c *Client) DrainAgent(ctx context.Context, id string, how Drain) (Agent, error) {
+	return c.tell(ctx, id, "drain", how)
+}
+
+func (c *Client) tell(ctx context.Context, id, verb string, how any) (agent Agent, err error) {
+	path, err := named("agents", id)
+	if err != nil {
+		return Agent{}, err
+	}
+	_, err = c.do(ctx, call{method: http.MethodPost, path: path + "/" + verb, body: how, into: &agent})
 	return agent, err
 }
 
