@@ -56,7 +56,11 @@ func (s *sweep) pass() (left []string) {
 		if spared[filepath.Base(path)[len(groupsOf(s.owner)):]] {
 			continue
 		}
-		for _, pid := range members(path) {
+		in := members(path)
+		if slices.Contains(in, os.Getpid()) {
+			continue // the caller was started by what it is to end
+		}
+		for _, pid := range in {
 			if p, ok := readStat(pid); ok && !p.ended {
 				s.killed[p.id()] = true
 			}
