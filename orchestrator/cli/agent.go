@@ -25,7 +25,7 @@ func newAgent(p *program) *cobra.Command {
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(newAgentList(p), newAgentShow(p), newAgentPause(p), newAgentResume(p), newAgentDrain(p))
+	cmd.AddCommand(newAgentList(p), newAgentShow(p), newAgentWhy(p), newAgentPause(p), newAgentResume(p), newAgentDrain(p))
 	return cmd
 }
 

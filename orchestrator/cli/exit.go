@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"chiffon/orchestrator/client"
 	"chiffon/orchestrator/view"
@@ -56,6 +57,19 @@ func ended(t client.Task) error {
 		return &Exit{Code: ExitFailed}
 	}
 	return &Exit{Code: ExitError}
+}
+
+// together is how a command ends that was asked for several things: with the code of last, if that is an Exit, and with
+// the words of all.
+func together(last error, wrong []error) error {
+	e, ok := errors.AsType[*Exit](last)
+	if !ok {
+		return errors.Join(append(wrong, last)...)
+	}
+	if len(wrong) > 0 {
+		e.text = strings.TrimSpace(errors.Join(wrong...).Error() + "\n" + e.text)
+	}
+	return e
 }
 
 // interrupted tells a follower that what it followed goes on; any other error stays as it is.

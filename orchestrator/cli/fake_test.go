@@ -112,7 +112,8 @@ type fake struct {
 	agents  []view.Agent
 	submit  func(body map[string]any) *story // what becomes of a submission
 	bodies  []map[string]any
-	looks   int // at one agent
+	looks   int      // at one agent
+	keys    []string // of retries
 }
 
 func newFake(t *testing.T, stories ...*story) *fake {
@@ -123,6 +124,14 @@ func newFake(t *testing.T, stories ...*story) *fake {
 	mux.HandleFunc("GET /v1/tasks/{id}", f.one(func(w http.ResponseWriter, _ *http.Request, s *story) { answer(w, 200, s.Task) }))
 	mux.HandleFunc("POST /v1/tasks/{id}/cancel", f.one(f.cancel))
 	mux.HandleFunc("GET /v1/tasks/{id}/events", f.one(f.events))
+	mux.HandleFunc("GET /v1/tasks/{id}/why", f.one(func(w http.ResponseWriter, _ *http.Request, s *story) {
+		answer(w, 200, view.Why{ID: s.TaskID, State: s.State, Because: []string{"2 agents of type infra: nas is full\x1b[2J", "it is late"}, Next: "it begins"})
+	}))
+	mux.HandleFunc("GET /v1/tasks/{id}/history", f.one(f.history))
+	mux.HandleFunc("POST /v1/tasks/{id}/retry", f.one(f.retry))
+	mux.HandleFunc("GET /v1/agents/{id}/why", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, 200, view.Why{ID: r.PathValue("id"), State: "silent", Because: []string{"it is silent for 3 m"}})
+	})
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, _ *http.Request) { answer(w, 200, map[string]any{"agents": f.agents}) })
 	mux.HandleFunc("GET /v1/agents/{id}", func(w http.ResponseWriter, r *http.Request) {
 		f.mu.Lock()
@@ -292,12 +301,49 @@ func (f *fake) cancel(w http.ResponseWriter, r *http.Request, s *story) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.bodies = append(f.bodies, body)
-	if view.Ended(s.State) {
+	if view.Ended(s.State) || s.State == view.Cancelling {
 		answer(w, 200, s.Task)
 		return
 	}
-	s.State = view.Cancelling
+	s.State, s.Cancel = view.Cancelling, &view.Cancel{By: "admin", At: new(start.Add(time.Hour))}
 	answer(w, 202, s.Task)
+}
+
+// history has two pages, the second with what does not count.
+func (f *fake) history(w http.ResponseWriter, r *http.Request, s *story) {
+	h := view.History{TaskID: s.TaskID, NextCursor: "1.0", Events: []view.Event{
+		{ID: "1.0", Kind: "submitted", Time: start, Writer: "orchestrator", Cause: "by admin, for any agent of type infra"},
+		{ID: "2.0", Kind: "started", Time: start.Add(1500 * time.Millisecond), Writer: "nas", AgentID: "nas", Attempt: 1, Holder: "nas", Cause: "attempt 1 of 4"},
+	}}
+	if r.FormValue("cursor") == "1.0" {
+		h = view.History{TaskID: s.TaskID, Events: []view.Event{
+			{ID: "3.0", Kind: "succeeded", Time: start.Add(2 * time.Second), Writer: "pi\x1b[2J", AgentID: "pi", Attempt: 1, Holder: "nas", Cause: "exit code 0", Void: "its writer does not hold the task"},
+			{ID: "0.9", Kind: "late", Time: start.Add(3 * time.Second), Writer: "pi", AgentID: "pi", Attempt: 1, Cause: "succeeded"},
+		}}
+	}
+	answer(w, 200, h)
+}
+
+// retry knows one retry of each task, and another one for each key.
+func (f *fake) retry(w http.ResponseWriter, r *http.Request, s *story) {
+	if !view.Ended(s.State) {
+		problem(w, 409, 0, "task "+s.TaskID+" has not ended, it is "+s.State)
+		return
+	}
+	key := r.Header.Get("Idempotency-Key")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys = append(f.keys, key)
+	if i := slices.IndexFunc(f.stories, func(o *story) bool { return o.RetryOf == s.TaskID }); i >= 0 && key == "" {
+		answer(w, 200, f.stories[i].Task)
+		return
+	}
+	fresh := survey(fmt.Sprintf("ae%06d-aaaa-8bbb-8ccc-000000000007", len(f.stories)))
+	fresh.RetryOf = s.TaskID
+	f.stories = append(f.stories, fresh)
+	first := fresh.Task
+	first.State, first.Result, first.EndedAt = view.Queued, nil, nil
+	answer(w, 202, first)
 }
 
 // events sends what there is and, when followed, stays until the reader goes.

@@ -54,7 +54,22 @@ func stories() []*story {
 	held.Parameters, held.On, held.Hints = json.RawMessage(`{"services":["web"],"extra":{"a":1}}`), map[string]string{"site": "attic"}, &view.Hints{MaxDurationSeconds: 60}
 	timedOut := newStory(idD, "survey_host").started(1, 1).ended(9, view.Error, 5001, "its time is up")
 	cancelled := newStory(idE, "survey_host").started(1, 1).ended(3, view.Cancelled, 143, "")
-	return []*story{survey(idA), retried(idB), held, timedOut, cancelled}
+	return []*story{survey(idA), retried(idB), held, timedOut, cancelled, stopping(), lost()}
+}
+
+// stopping is a task that is being cancelled while its runner is silent.
+func stopping() *story {
+	s := newStory("ca000000-aaaa-8bbb-8ccc-000000000007", "survey_host").started(1, 1)
+	s.State, s.SilentSince, s.WaitingFor = view.Cancelling, new(start.Add(57*time.Minute)), "agent nas to confirm the stop"
+	s.Cancel = &view.Cancel{By: "admin", Reason: "wrong host", At: new(start.Add(55 * time.Minute)), Signal: "INT", GraceSeconds: 120}
+	return s
+}
+
+// lost is a task whose runner is silent.
+func lost() *story {
+	s := newStory("10500000-aaaa-8bbb-8ccc-000000000008", "run_playbook").started(1, 1)
+	s.SilentSince, s.Attempts = new(start.Add(30*time.Minute)), 1
+	return s
 }
 
 // neverBegan is a task that was cancelled while it was queued.
@@ -158,6 +173,27 @@ func TestGolden(t *testing.T) {
 		"logs-attempt-1":      {args: "task logs 3f2b --attempt 1"},
 		"cancel":              {args: "task cancel 3f2a 77be 99 --reason no"},
 		"cancel-json":         {args: "task cancel 3f2a -o json"},
+		"cancel-again":        {args: "task cancel ca00 105", terminal: true},
+		"cancel-signal":       {args: "task cancel 3f2a --signal TREM"},
+		"show-cancelling":     {args: "task show ca00"},
+		"show-unreachable":    {args: "task show 105", terminal: true},
+		"why":                 {args: "task why 77be", terminal: true},
+		"why-json":            {args: "task why 77be -o json"},
+		"agent-why":           {args: "agent why pi"},
+		"history":             {args: "task history 3f2a"},
+		"history-terminal":    {args: "task history 3f2a", terminal: true},
+		"history-json":        {args: "task history 3f2a -o json"},
+		"retry":               {args: "task retry 3f2b"},
+		"retry-wait":          {args: "task retry 3f2b c0ff --wait"},
+		"retry-follow":        {args: "task retry 3f2b -f"},
+		"retry-json":          {args: "task retry 3f2b -o json"},
+		"retry-open":          {args: "task retry 77be 3f2b"},
+		"retry-failed":        {args: "task retry --failed --limit 1"},
+		"retry-dry":           {args: "task retry --failed --dry-run"},
+		"retry-none":          {args: "task retry --failed --state succeeded --type code --limit 0"},
+		"retry-filters":       {args: "task retry 3f2b --since 1h"},
+		"help-task-retry":     {args: "task retry --help"},
+		"help-task-cancel":    {args: "task cancel --help"},
 		"agents-pipe":         {args: "agent list"},
 		"agents-terminal":     {args: "agent list", terminal: true},
 		"agent-show":          {args: "agent show nas", terminal: true},

@@ -141,7 +141,8 @@ func (s *screen) table(t table) {
 			case n == 0:
 				text = s.paint(bold, text)
 			default:
-				text = s.paint(stateColours[cell], text)
+				state, _, _ := strings.Cut(cell, " (runner")
+				text = s.paint(stateColours[state], text)
 			}
 			b.WriteString(text + pad)
 		}

@@ -25,7 +25,7 @@ const (
 )
 
 // story tells t everything that happens to a task until its end, and returns it as it ended. Once a task has not begun for a while
-// it asks why. The error is the client's, t's or the context's.
+// it asks why; and whether the runner of one that has begun still gives a sign of life. The error is the client's, t's or the context's.
 func (p *program) story(ctx context.Context, c *client.Client, id string, t teller) (task client.Task, err error) {
 	type arrival struct {
 		event client.Event
@@ -59,6 +59,7 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 	why := time.NewTimer(p.curious)
 	defer why.Stop()
 	begun, lost, reason := false, false, ""
+	var silent silences
 	for {
 		select {
 		case a, open := <-arrivals:
@@ -87,10 +88,14 @@ func (p *program) story(ctx context.Context, c *client.Client, id string, t tell
 			t.tick()
 		case <-why.C:
 			why.Reset(askAgain)
-			if begun {
+			now, err := c.Task(ctx, id)
+			if err != nil {
 				continue
 			}
-			if now, err := c.Task(ctx, id); err == nil && now.WaitingFor != "" && now.WaitingFor != reason {
+			if news := silent.news(p, now); news != "" {
+				t.note(news)
+			}
+			if !begun && now.WaitingFor != "" && now.WaitingFor != reason {
 				reason = now.WaitingFor
 				t.note("waiting for " + reason)
 			}

@@ -143,7 +143,7 @@ func (p *program) submit(ctx context.Context, c *client.Client, s client.Submiss
 		task, err = p.follow(ctx, c, task.TaskID)
 	case wait:
 		id := task.TaskID
-		if task, err = c.Wait(ctx, id); err != nil {
+		if task, err = p.await(ctx, c, id); err != nil {
 			return interrupted(err, id)
 		}
 		if p.json() {

@@ -14,15 +14,18 @@ import (
 func newTask(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "task",
-		Short: "List, show, watch and cancel tasks",
-		Long:  "Tasks: list, show, watch, read their output, cancel. ID is a task's id or any unique beginning of it.",
+		Short: "List, show, watch, cancel and retry tasks, and see why they are where they are",
+		Long:  "Tasks: list, show, watch, read their output, cancel, start anew. ID is a task's id or any unique beginning of it.",
 		Example: `  orchestrator task list --state queued --state running
   orchestrator task watch 3f2a
-  orchestrator task cancel 3f2a --reason "wrong host"`,
+  orchestrator task why 3f2a
+  orchestrator task cancel 3f2a --reason "wrong host"
+  orchestrator task retry --failed --since 1h --dry-run`,
 		Args: cobra.ArbitraryArgs,
 		RunE: group,
 	}
-	cmd.AddCommand(newTaskList(p), newTaskShow(p), newTaskWatch(p), newTaskLogs(p), newTaskCancel(p))
+	cmd.AddCommand(newTaskList(p), newTaskShow(p), newTaskWatch(p), newTaskLogs(p), newTaskCancel(p), newTaskRetry(p), newTaskWhy(p),
+		newTaskHistory(p))
 	return cmd
 }
 

@@ -19,8 +19,9 @@ func newTaskCancel(p *program) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel ID…",
 		Short: "Cancel tasks",
-		Long: "Cancel tasks. A task that has begun is stopped with all its processes first, and is cancelling until they are gone; --wait\n" +
-			"waits for that. A task that had ended already stays as it is.",
+		Long: "Cancel tasks. A task that has not begun never begins. One that has is stopped with all its processes first, and is cancelling\n" +
+			"until they are gone; --wait waits for that, and says when its runner is silent. A task that had ended already stays as it\n" +
+			"is, and one that is being cancelled already goes on being cancelled: the line says so.",
 		Example: `  orchestrator task cancel 3f2a --reason "wrong host"
   orchestrator task cancel 3f2a --signal INT --grace 2m
   orchestrator task cancel 3f2a 77be --wait`,
@@ -31,13 +32,7 @@ func newTaskCancel(p *program) *cobra.Command {
 			if err != nil {
 				return &mistake{cmd.CommandPath(), err}
 			}
-			var wrong []error
-			for _, id := range args {
-				if err := p.cancel(cmd.Context(), c, id, how, f.wait); err != nil {
-					wrong = append(wrong, fmt.Errorf("cancel %s: %w", id, err))
-				}
-			}
-			return errors.Join(wrong...)
+			return p.cancelAll(cmd.Context(), c, args, how, f.wait)
 		}),
 	}
 	flags := cmd.Flags()
@@ -71,24 +66,77 @@ func (f *cancelFlags) cancellation(graced bool) (client.Cancellation, error) {
 	}
 	how.Signal = strings.TrimPrefix(strings.ToUpper(f.signal), "SIG")
 	if f.signal != "" && !slices.Contains(signals, how.Signal) {
-		wrong = append(wrong, fmt.Errorf("--signal %q is none of %s", f.signal, strings.Join(signals, ", ")))
+		wrong = append(wrong, fmt.Errorf("--signal %q is none of %s%s", f.signal, strings.Join(signals, ", "), meant(how.Signal, signals)))
 	}
 	return how, errors.Join(wrong...)
 }
 
-func (p *program) cancel(ctx context.Context, c *client.Client, id string, how client.Cancellation, wait bool) error {
-	task, err := c.Cancel(ctx, id, how)
-	if err != nil {
-		return err
-	}
-	if wait && !view.Ended(task.State) {
-		if task, err = c.Wait(ctx, task.TaskID); err != nil {
+// cancelAll asks for the end of each task, and then waits for those that have not ended, if that is wanted.
+func (p *program) cancelAll(ctx context.Context, c *client.Client, ids []string, how client.Cancellation, wait bool) error {
+	var wrong []error
+	var open []client.Task
+	for _, id := range ids {
+		t, repeated, err := c.Cancel(ctx, id, how)
+		if err != nil {
+			wrong = append(wrong, fmt.Errorf("cancel %s: %w", id, err))
+			continue
+		}
+		waits := wait && !view.Ended(t.State)
+		if waits {
+			open = append(open, t)
+		}
+		switch {
+		case p.json() && !waits:
+			err = p.out.jsonLine(t)
+		case !p.json():
+			p.out.say("%s", p.cancelLine(t, repeated))
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if p.json() {
-		return p.out.jsonLine(task)
+	var last error
+	for _, t := range open {
+		if err := p.cancelEnd(ctx, c, t.TaskID); err != nil {
+			last = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
 	}
-	p.out.say("%s  %s", visible(task.TaskID), p.out.state(task.State))
-	return nil
+	return together(last, wrong)
+}
+
+// cancelLine says what became of a cancel; repeated means nothing that was not so before.
+func (p *program) cancelLine(t client.Task, repeated bool) string {
+	line := visible(t.TaskID) + "  " + p.out.state(t.State) + p.silence(t)
+	switch {
+	case repeated && t.EndedAt != nil:
+		line += "  had ended " + p.when(*t.EndedAt) + ": " + outcome(t)
+	case repeated && t.Cancel != nil:
+		line += "  was being cancelled already, " + visible(p.stopBy(t.Cancel))
+	}
+	return line
+}
+
+// cancelEnd waits until a task that is being cancelled has ended, and says how. Work of which nobody knows whether it was
+// stopped is an Exit.
+func (p *program) cancelEnd(ctx context.Context, c *client.Client, id string) error {
+	t, err := p.await(ctx, c, id)
+	switch {
+	case errors.Is(err, context.Canceled):
+		return &Exit{Code: ExitInterrupted, err: err, text: "interrupted; the cancel is recorded, and the task is being stopped all the same\n" +
+			"  see it: orchestrator task why " + short(id)}
+	case err != nil:
+		return fmt.Errorf("cancel %s: %w", id, err)
+	}
+	if p.json() {
+		err = p.out.jsonLine(t)
+	} else {
+		p.out.say("%s  %s", visible(id), p.out.paint(stateColours[t.State], outcome(t)))
+	}
+	if err == nil && t.State == view.Error {
+		err = &Exit{Code: ExitError}
+	}
+	return err
 }

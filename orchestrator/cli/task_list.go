@@ -12,15 +12,14 @@ import (
 
 	"chiffon/orchestrator/client"
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/near"
 )
 
 // maxPage is the most that the API gives at once.
 const maxPage = 500
 
 func newTaskList(p *program) *cobra.Command {
-	var q client.TaskQuery
-	var labels []string
-	var since, until string
+	var f taskFilter
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "list",
@@ -32,20 +31,9 @@ func newTaskList(p *program) *cobra.Command {
   orchestrator task cancel $(orchestrator task list --state queued -q)`,
 		Args: arguments(0, 0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var e1, e2, e3, e4 error
-			q.Labels, e1 = wordPairs("label", labels)
-			q.Since, e2 = moment("since", since, p.now())
-			q.Until, e3 = moment("until", until, p.now())
-			for _, s := range q.States {
-				if !slices.Contains(view.States, s) {
-					e4 = fmt.Errorf("--state %q is none of %s", s, strings.Join(view.States, ", "))
-				}
-			}
-			if err := errors.Join(e1, e2, e3, e4); err != nil {
+			q, err := f.query(p.now(), view.States)
+			if err != nil {
 				return &mistake{cmd.CommandPath(), err}
-			}
-			if q.Limit < 1 {
-				return &mistake{cmd.CommandPath(), fmt.Errorf("--limit %d: want 1 or more", q.Limit)}
 			}
 			c, err := p.client()
 			if err != nil {
@@ -54,20 +42,58 @@ func newTaskList(p *program) *cobra.Command {
 			return p.list(cmd.Context(), c, q, quiet)
 		},
 	}
-	flags := cmd.Flags()
-	flags.StringSliceVar(&q.States, "state", nil, "in `STATE` queued, held, running, paused, cancelling, "+
-		"succeeded, failed, cancelled or error; repeat for more")
-	flags.StringVar(&q.AgentType, "type", "", "for agents of `TYPE`")
-	flags.StringVar(&q.Agent, "agent", "", "that agent `ID` runs or ran")
-	flags.StringVar(&q.WorkType, "work-type", "", "of work type `TYPE`")
-	flags.StringArrayVar(&labels, "label", nil, "with label `KEY=VALUE`; repeat for more")
-	flags.StringVar(&since, "since", "", "submitted since `TIME`: 24h ago, a date, or RFC 3339")
-	flags.StringVar(&until, "until", "", "submitted until `TIME`")
-	flags.IntVar(&q.Limit, "limit", 50, "at most `N` tasks")
-	flags.StringVar(&q.Cursor, "cursor", "", "go on at `CURSOR`, where an earlier list ended")
-	flags.BoolVarP(&quiet, "quiet", "q", false, "ids only, a line each")
-	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(view.States, cobra.ShellCompDirectiveNoFileComp))
+	f.add(cmd, view.States)
+	cmd.Flags().StringVar(&f.q.Cursor, "cursor", "", "go on at `CURSOR`, where an earlier list ended")
+	cmd.Flags().BoolVarP(&quiet, "quiet", "q", false, "ids only, a line each")
 	return cmd
+}
+
+// taskFilter says which tasks are meant.
+type taskFilter struct {
+	q            client.TaskQuery
+	labels       []string
+	since, until string
+}
+
+// add makes the flags; states are those that may be chosen.
+func (f *taskFilter) add(cmd *cobra.Command, states []string) {
+	last := len(states) - 1
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.q.States, "state", nil, "in `STATE` "+strings.Join(states[:last], ", ")+" or "+states[last]+"; repeat for more")
+	flags.StringVar(&f.q.AgentType, "type", "", "for agents of `TYPE`")
+	flags.StringVar(&f.q.Agent, "agent", "", "that agent `ID` runs or ran")
+	flags.StringVar(&f.q.WorkType, "work-type", "", "of work type `TYPE`")
+	flags.StringArrayVar(&f.labels, "label", nil, "with label `KEY=VALUE`; repeat for more")
+	flags.StringVar(&f.since, "since", "", "submitted since `TIME`: 24h ago, a date, or RFC 3339")
+	flags.StringVar(&f.until, "until", "", "submitted until `TIME`")
+	flags.IntVar(&f.q.Limit, "limit", 50, "at most `N` tasks")
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(states, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// query checks the flags, all of them at once.
+func (f *taskFilter) query(now time.Time, states []string) (q client.TaskQuery, err error) {
+	q = f.q
+	var e1, e2, e3, e4, e5 error
+	q.Labels, e1 = wordPairs("label", f.labels)
+	q.Since, e2 = moment("since", f.since, now)
+	q.Until, e3 = moment("until", f.until, now)
+	for _, s := range q.States {
+		if !slices.Contains(states, s) {
+			e4 = fmt.Errorf("--state %q is none of %s%s", s, strings.Join(states, ", "), meant(s, states))
+		}
+	}
+	if q.Limit < 1 {
+		e5 = fmt.Errorf("--limit %d: want 1 or more", q.Limit)
+	}
+	return q, errors.Join(e1, e2, e3, e4, e5)
+}
+
+// meant asks whether a word that is none of those known is one of them misspelt.
+func meant(word string, known []string) string {
+	if w := near.Word(word, known, 2); w != "" {
+		return "; did you mean " + w + "?"
+	}
+	return ""
 }
 
 // moment reads a time: a length of time ago, or RFC 3339.
@@ -89,7 +115,7 @@ func moment(flag, text string, now time.Time) (time.Time, error) {
 
 // list shows up to q.Limit tasks, in as many pages as that takes.
 func (p *program) list(ctx context.Context, c *client.Client, q client.TaskQuery, quiet bool) error {
-	tasks := table{head: []string{"ID", "STATE", "TYPE", "WORK", "AGENT", "PROGRESS", "SUBMITTED", "NAME"}}
+	tasks := table{head: taskHead}
 	left := q.Limit
 	for {
 		q.Limit = min(left, maxPage)
@@ -126,6 +152,8 @@ func (p *program) list(ctx context.Context, c *client.Client, q client.TaskQuery
 	return nil
 }
 
+var taskHead = []string{"ID", "STATE", "TYPE", "WORK", "AGENT", "PROGRESS", "SUBMITTED", "NAME"}
+
 func (p *program) taskRow(t client.Task) []string {
 	id, agent, done := t.TaskID, t.AgentID, ""
 	if p.out.terminal {
@@ -149,5 +177,5 @@ func (p *program) taskRow(t client.Task) []string {
 	if p.out.terminal {
 		done = cut(done, 32)
 	}
-	return []string{id, t.State, t.AgentType, t.WorkType, agent, done, p.when(t.SubmittedAt), t.Name}
+	return []string{id, t.State + p.silence(t), t.AgentType, t.WorkType, agent, done, p.when(t.SubmittedAt), t.Name}
 }

@@ -39,8 +39,9 @@ func (p *program) logs(ctx context.Context, c *client.Client, id string, follow 
 	out := p.out.foreign()
 	own := &sieve{teller: &output{p: p, out: out, only: attempt}}
 	var t teller = own
+	lines := &attemptLines{eventLines: eventLines{p}, only: attempt}
 	if p.json() {
-		t = eventLines{p}
+		t = lines
 	}
 	var err error
 	if follow {
@@ -52,10 +53,27 @@ func (p *program) logs(ctx context.Context, c *client.Client, id string, follow 
 	if err := errors.Join(err, out.Close()); err != nil {
 		return interrupted(err, id)
 	}
-	if attempt > own.latest && !p.json() {
-		return fmt.Errorf("task %s has no attempt %d: it has begun %s so far", id, attempt, times(own.latest))
+	if latest := max(own.latest, lines.latest); attempt > latest {
+		return fmt.Errorf("task %s has no attempt %d: it has begun %s so far", id, attempt, times(latest))
 	}
 	return nil
+}
+
+// attemptLines prints the events of one attempt, or all.
+type attemptLines struct {
+	eventLines
+	only   int // the attempt that is wanted; 0 means all
+	latest int
+}
+
+func (l *attemptLines) event(e client.Event) error {
+	if e.Kind == "started" && e.Void == "" {
+		l.latest = max(l.latest, e.Attempt)
+	}
+	if l.only != 0 && e.Attempt != l.only {
+		return nil
+	}
+	return l.eventLines.event(e)
 }
 
 // sofar tells t what has happened to a task up to now.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -38,9 +39,10 @@ func (p *program) showTask(t client.Task) {
 	p.out.facts([][2]string{
 		{"task", visible(t.TaskID)},
 		{"name", visible(t.Name)},
-		{"state", p.out.state(t.State)},
+		{"state", p.out.state(t.State) + p.silence(t)},
 		{"waiting for", visible(t.WaitingFor)},
 		{"work", visible(t.WorkType + " for " + t.AgentType)},
+		{"retry of", visible(t.RetryOf)},
 		{"parameters", parametersText(t.Parameters)},
 		{"priority", visible(t.Priority)},
 		{"wanted", visible(wanted(t))},
@@ -54,6 +56,7 @@ func (p *program) showTask(t client.Task) {
 		{"expires", p.whenPtr(t.ExpiresAt)},
 		{"started", p.whenPtr(t.StartedAt)},
 		{"ended", p.whenPtr(t.EndedAt)},
+		{"stop wanted", visible(p.stopText(t.Cancel))},
 		{"outcome", ending(t)},
 		{"fault", lastFault(t)},
 		{"used", used(t)},
@@ -61,6 +64,23 @@ func (p *program) showTask(t client.Task) {
 		{"trace", visible(t.TraceID)},
 		{"request", visible(t.RequestID)},
 	})
+}
+
+func (p *program) stopText(c *view.Cancel) string {
+	if c == nil {
+		return ""
+	}
+	text := p.stopBy(c)
+	if c.Signal != "" {
+		text += ", with " + c.Signal
+	}
+	if c.GraceSeconds > 0 {
+		text += ", killed after " + rough(time.Duration(c.GraceSeconds)*time.Second)
+	}
+	if c.Force {
+		text += ", by force"
+	}
+	return text
 }
 
 // parametersText is the parameters on one line if they are short.

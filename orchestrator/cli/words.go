@@ -53,6 +53,42 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours())/24)
 }
 
+// rough is a length of time in one unit without its parts.
+func rough(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(max(0, d).Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours())/24)
+}
+
+// silence says that nobody knows what a task does, for its runner gives no sign of life; "" when it does.
+func (p *program) silence(t client.Task) string {
+	if t.SilentSince == nil || view.Ended(t.State) {
+		return ""
+	}
+	return " (runner silent for " + rough(p.now().Sub(*t.SilentSince)) + ")"
+}
+
+// stopBy says who wants a task stopped, since when and why.
+func (p *program) stopBy(c *view.Cancel) string {
+	text := "by " + c.By
+	if c.Deadline || c.By == "" {
+		text = "its time was over"
+	}
+	if c.At != nil {
+		text += ", " + p.when(*c.At)
+	}
+	if c.Reason != "" {
+		text += ": " + c.Reason
+	}
+	return text
+}
+
 // pairs is a map as "k=v k=v", in order.
 func pairs(m map[string]string) string {
 	var list []string

@@ -161,14 +161,15 @@ type Cancellation struct {
 	Force        bool   `json:"force,omitempty"`         // end it although nobody knows what its holder does
 }
 
-// Cancel asks for the end of a task and returns it as it stands then: usually cancelling, or the end it had before.
-func (c *Client) Cancel(ctx context.Context, id string, how Cancellation) (task Task, err error) {
+// Cancel asks for the end of a task and returns it as it stands then: cancelled if it had not begun, cancelling, or the
+// end it had before. repeated is true when there was nothing to do: it had ended, or was being cancelled already.
+func (c *Client) Cancel(ctx context.Context, id string, how Cancellation) (task Task, repeated bool, err error) {
 	path, err := named("tasks", id)
 	if err != nil {
-		return Task{}, err
+		return Task{}, false, err
 	}
-	_, err = c.do(ctx, call{method: http.MethodPost, path: path + "/cancel", body: how, into: &task})
-	return task, err
+	status, err := c.do(ctx, call{method: http.MethodPost, path: path + "/cancel", body: how, into: &task})
+	return task, status == http.StatusOK, err
 }
 
 // Wait returns the task when it has ended.
