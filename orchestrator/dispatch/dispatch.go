@@ -130,7 +130,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
-	for _, part := range []func(context.Context) error{d.lead, d.reconcile, d.housekeep} {
+	for _, part := range []func(context.Context) error{d.lead, d.reconcile, d.housekeep, d.record} {
 		wg.Go(func() {
 			if err := part(ctx); err != nil {
 				cancel(err)

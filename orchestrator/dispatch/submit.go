@@ -72,7 +72,7 @@ func (d *Dispatcher) Submit(ctx context.Context, o Order) (id subject.TaskID, cr
 	if err := d.ready(ctx, m.ToAgent, target); err != nil {
 		return id, false, err
 	}
-	seq, created, err := d.record(ctx, id, x.Digest, func() (tasklog.Draft, error) {
+	seq, created, err := d.store(ctx, id, x.Digest, func() (tasklog.Draft, error) {
 		// The submitter's own message_id is not the entry's: repeated with it, an order would pass for stored,
 		// whatever it says now.
 		m.MessageID = message.NewUUID()
@@ -112,8 +112,8 @@ func (d *Dispatcher) ready(ctx context.Context, t subject.AgentType, target stri
 	return err
 }
 
-// record appends the first entry of a task, or finds that it is there. Each try is written anew.
-func (d *Dispatcher) record(ctx context.Context, id subject.TaskID, want string, write func() (tasklog.Draft, error)) (seq uint64, created bool, err error) {
+// store appends the first entry of a task, or finds that it is there. Each try is written anew.
+func (d *Dispatcher) store(ctx context.Context, id subject.TaskID, want string, write func() (tasklog.Draft, error)) (seq uint64, created bool, err error) {
 	for tail := uint64(0); ; {
 		draft, err := write()
 		if err != nil {

@@ -30,13 +30,20 @@ func (l *Ledger) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("ledger: %w", err)
 	}
+	from, err := l.marked(ctx, status.State.LastSeq)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
 	l.begin(last)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, fold := range []func() error{
 		func() error { return l.foldTasks(ctx) },
-		func() error { return l.foldStatus(ctx, status.State.LastSeq+1) },
+		func() error { return l.foldStatus(ctx, last, from) },
 	} {
 		wg.Go(func() {
 			if err := fold(); err != nil {
@@ -105,7 +112,9 @@ func (l *Ledger) enter(e tasklog.Entry) {
 	}
 	before := t.State
 	waited := t.waits()
-	l.say(before, e, t.apply(e, time.Now()))
+	void := t.apply(e, time.Now())
+	l.say(before, e, void)
+	l.void(e, void)
 	l.count(t, waited, t.waits())
 	if !t.known() {
 		l.litter(t, e)
@@ -147,8 +156,15 @@ func (l *Ledger) wakeWatchers(id subject.TaskID) {
 	}
 }
 
-// foldStatus takes in how far open tasks are, as they say it from now on: a running task says it every 10 s.
-func (l *Ledger) foldStatus(ctx context.Context, from uint64) error {
+// foldStatus takes in how far open tasks are, as they say it from now on (a running task says it every 10 s), and what
+// came too late to be recorded. It begins when the tasks are known that the log held then.
+func (l *Ledger) foldStatus(ctx context.Context, tasks, from uint64) error {
+	if err := l.Wait(ctx, tasks); err != nil {
+		return nil // ctx has ended
+	}
+	if err := l.ReadRecord(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
 	for m, err := range l.client.Tail(ctx, subject.StatusStream, from) {
 		if err != nil {
 			return err
@@ -166,8 +182,11 @@ func (l *Ledger) progress(m broker.Msg) {
 	st, err := message.Decode[message.WorkStatus](m.Data)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.statusSeq = m.Seq
 	t := l.tasks[p.Task]
-	if err == nil && t != nil && !t.Ended() && p.Writer == t.State.Holder && attemptOf(st.Custom) == t.State.Attempt {
+	if err == nil && t != nil && st.Custom.Chiffon != nil && st.Custom.Chiffon.Late {
+		l.cameLate(t, p.Writer, st, m.Time)
+	} else if err == nil && t != nil && !t.Ended() && p.Writer == t.State.Holder && attemptOf(st.Custom) == t.State.Attempt {
 		if st.Payload.ProgressPercent != nil {
 			t.Percent = max(t.Percent, *st.Payload.ProgressPercent)
 		}

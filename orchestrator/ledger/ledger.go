@@ -21,21 +21,24 @@ type Ledger struct {
 	client *broker.Client
 	log    *slog.Logger
 
-	mu       sync.RWMutex
-	tasks    map[subject.TaskID]*Task
-	order    []*Task                   // by first entry
-	junk     map[subject.TaskID]junk   // ids that are known by void entries alone
-	dropped  bool                      // there were more of those than are kept
-	open     map[subject.TaskID]*Task  // not ended
-	ofType   map[subject.AgentType]int // tasks that wait, by type of agents
-	by       map[string]int            // and by submitter
-	seq      uint64                    // folded up to here, in the task log
-	target   uint64                    // the last entry that the task log held when Run began
-	loaded   bool                      // seq has reached target
-	changes  map[chan subject.TaskID]bool
-	facts    map[chan Fact]bool
-	waiters  map[uint64][]chan struct{} // by the sequence they wait for
-	watchers map[subject.TaskID]map[chan struct{}]bool
+	mu      sync.RWMutex
+	tasks   map[subject.TaskID]*Task
+	order   []*Task                   // by first entry
+	junk    map[subject.TaskID]junk   // ids that are known by void entries alone
+	dropped bool                      // there were more of those than are kept
+	open    map[subject.TaskID]*Task  // not ended
+	ofType  map[subject.AgentType]int // tasks that wait, by type of agents
+	by      map[string]int            // and by submitter
+	seq     uint64                    // folded up to here, in the task log
+	target  uint64                    // the last entry that the task log held when Run began
+	loaded  bool                      // seq has reached target
+	changes map[chan subject.TaskID]bool
+	facts   map[chan Fact]bool
+	odd     []Odd // not known to be on record
+
+	statusSeq uint64                     // the last status that was read
+	waiters   map[uint64][]chan struct{} // by the sequence they wait for
+	watchers  map[subject.TaskID]map[chan struct{}]bool
 }
 
 // New returns an empty ledger over a broker's streams.

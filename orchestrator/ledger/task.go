@@ -45,6 +45,7 @@ type Task struct {
 	Step        view.Step
 	Fault       *fault.Fault // of the end, or of the latest failed attempt
 	Attempts    []Start      // every execution that has begun
+	Late        []Late       // outcomes that came too late to be recorded
 
 	// Seen is when this process saw the tail, and Begun when the first attempt began, on its own monotonic clock:
 	// what waits, waits from there.
@@ -162,6 +163,7 @@ func (t *Task) View() view.Task {
 		SubmittedBy: t.SubmittedBy, AgentID: s.Holder, Attempt: s.Attempt, Attempts: s.Allowed,
 		SubmittedAt: t.SubmittedAt.UTC(), StartedAt: moment(t.StartedAt), EndedAt: moment(t.EndedAt),
 		ExpiresAt: moment(t.Expires), Error: faultView(t.Fault), RetryOf: t.RetryOf, Cancel: t.cancelView(),
+		Late: lateView(t.Late),
 	}
 	if s.Phase == tasklog.PhaseFailed {
 		v.RetryAt = moment(s.RetryAt)
@@ -197,7 +199,7 @@ func (t *Task) Describe(log []tasklog.Entry) view.Task {
 			end = e
 		}
 	}
-	full.Percent, full.Step = max(full.Percent, t.Percent), t.Step
+	full.Percent, full.Step, full.Late = max(full.Percent, t.Percent), t.Step, t.Late
 	v = full.View()
 	for _, e := range log {
 		if r := e.Message.Request; r != nil {

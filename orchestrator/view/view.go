@@ -60,7 +60,16 @@ type Task struct {
 	StartedAt       *time.Time        `json:"started_at,omitempty" doc:"Start of the latest attempt"`
 	EndedAt         *time.Time        `json:"ended_at,omitempty"`
 	Result          *Result           `json:"result,omitempty" doc:"Of a task that ended with a work_result"`
+	Late            []Late            `json:"late,omitempty" nullable:"false" doc:"Outcomes that came too late to be recorded"`
 	Error           *Fault            `json:"error,omitempty" doc:"Of a task that ended with an error, or of its last failed attempt"`
+}
+
+// A Late outcome is what an attempt came to, told when it could not be recorded any more.
+type Late struct {
+	AgentID string    `json:"agent_id"`
+	Attempt int       `json:"attempt"`
+	Time    time.Time `json:"time"`
+	Outcome string    `json:"outcome,omitempty" doc:"The entry that it would have been: succeeded, failed, cancelled, attempt_failed or error"`
 }
 
 // A Cancel says who wants a task stopped, why, and how.

@@ -237,11 +237,20 @@ func (c *Client) PurgeTask(ctx context.Context, stream string, id subject.TaskID
 // Audit stores one record of what was done, or refused, of a kind: {"time": …, "who": …, "what": …}. It returns when
 // that is stored.
 func (c *Client) Audit(ctx context.Context, kind string, record any) error {
+	return c.AuditOnce(ctx, kind, "", record)
+}
+
+// AuditOnce is Audit of a record that has an id: stored again within two minutes with the same one, it is there once.
+func (c *Client) AuditOnce(ctx context.Context, kind, id string, record any) error {
 	data, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("audit %s: %w", kind, err)
 	}
-	if _, err := c.store(ctx, &nats.Msg{Subject: subject.Audit(kind), Data: data}); err != nil {
+	m := &nats.Msg{Subject: subject.Audit(kind), Data: data}
+	if id != "" {
+		m.Header = nats.Header{nats.MsgIdHdr: {id}}
+	}
+	if _, err := c.store(ctx, m); err != nil {
 		return fmt.Errorf("audit %s: %w", kind, err)
 	}
 	return nil
