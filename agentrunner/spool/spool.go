@@ -77,7 +77,7 @@ func Open(dir string) (*Spool, error) {
 		return nil, err
 	}
 	s := &Spool{dir: dir, lock: lock}
-	if err := s.begin(); err != nil {
+	if err := errors.Join(s.sweep(), s.begin()); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -121,7 +121,7 @@ func (s *Spool) Keep(id subject.TaskID) string {
 // Remove forgets a task. That is done once the log has its outcome; a crash before only repeats what is harmless.
 func (s *Spool) Remove(id subject.TaskID) error {
 	for _, path := range []string{s.path(id), s.Keep(id)} { // the record first: what it speaks of must be there
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := disk.Remove(path); err != nil {
 			return fmt.Errorf("forget task %s: %w", id, err)
 		}
 	}
@@ -154,6 +154,31 @@ func (s *Spool) Records() ([]Record, error) {
 
 func (s *Spool) path(id subject.TaskID) string {
 	return filepath.Join(s.dir, "attempts", string(id)+".json")
+}
+
+// sweep removes what a crash has left that no record speaks of: files that were just being written, and outcomes of
+// work whose record is gone already.
+func (s *Spool) sweep() error {
+	attempts := filepath.Join(s.dir, "attempts")
+	var all []string
+	for _, pattern := range []string{disk.Unfinished(s.dir), disk.Unfinished(attempts), filepath.Join(attempts, "*.kept")} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+		all = append(all, found...)
+	}
+	for _, path := range all {
+		if id, kept := strings.CutSuffix(path, ".kept"); kept {
+			if _, err := os.Stat(id + ".json"); !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+		}
+		if err := disk.Remove(path); err != nil {
+			return fmt.Errorf("state directory: %w", err)
+		}
+	}
+	return nil
 }
 
 // begin reads the number of the last life and writes that of this one. It is at least the time in nanoseconds, so that

@@ -74,3 +74,36 @@ func TestRecordsSurvive(t *testing.T) {
 		t.Errorf("Records() after Remove = %v, %v", got, err)
 	}
 }
+
+// What a crash leaves between two steps of the spool is gone in the next life; what a record speaks of stays.
+func TestLeftoversOfACrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	id := subject.TaskID(message.NewUUID())
+	if err := s.Put(spool.Record{Task: id, Attempt: 1}); err != nil {
+		t.Fatal(err)
+	}
+	orphan := s.Keep(subject.TaskID(message.NewUUID()))
+	left := []string{filepath.Join(dir, ".new-1"), filepath.Join(dir, "attempts", ".new-2"), orphan}
+	for _, path := range append(left, s.Keep(id)) {
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir)
+	for _, path := range left {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(s.Keep(id)); err != nil {
+		t.Errorf("what a record speaks of is gone: %v", err)
+	}
+	if all, err := s.Records(); err != nil || len(all) != 1 {
+		t.Errorf("Records = %v, %v, want the one", all, err)
+	}
+}

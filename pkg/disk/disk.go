@@ -10,13 +10,24 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"chiffon/pkg/cut"
 )
+
+// unfinished is how files are named that are being written.
+const unfinished = ".new-*"
+
+// Unfinished is the pattern of the files that a crash of Replace may leave in a directory. Whoever holds its lock may
+// remove them.
+func Unfinished(dir string) string { return filepath.Join(dir, unfinished) }
 
 // Replace writes a file that only its owner may read (0600). A crash leaves the old content or the new one, and the
 // new one is on disk when it returns nil.
 func Replace(path string, data []byte) error {
+	cut.Before("write", path)
+	defer cut.After("write", path)
 	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, ".new-*") // made with 0600
+	f, err := os.CreateTemp(dir, unfinished) // made with 0600
 	if err != nil {
 		return err
 	}
@@ -25,6 +36,7 @@ func Replace(path string, data []byte) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
+		cut.Before("rename", path)
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
@@ -34,6 +46,16 @@ func Replace(path string, data []byte) error {
 		return err
 	}
 	return Sync(dir)
+}
+
+// Remove removes a file. One that is not there is removed already.
+func Remove(path string) error {
+	cut.Before("remove", path)
+	defer cut.After("remove", path)
+	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Sync makes what was created, renamed or removed in a directory last.
