@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"chiffon/pkg/cut"
 )
 
 // A Command says what to run. The zero value of a field means its default.
@@ -120,6 +122,7 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		ExtraFiles:  l.extra(),
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
+	cut.Before("start", "supervisor")
 	if err := sup.Start(); err != nil {
 		l.closeOurs()
 		return nil, fmt.Errorf("start supervisor of %s: %w", c.Path, err)
@@ -127,11 +130,13 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	p := &Process{command: c, mark: m, supervisor: sup, output: &output{file: l.outputR}, control: l.controlW, done: make(chan struct{})}
 	started := make(chan struct{})
 	go p.follow(l.newsR, started)
+	cut.Before("start", "work")
 	if err := p.order(order{Start: &startOrder{c, m.run, c.noGroup}}); err != nil {
 		p.hangUp()
 	}
 	select {
 	case <-started:
+		cut.After("start", "work")
 		return p, nil
 	case <-ctx.Done():
 		// The program may have begun already, and one with Survive would go on without us.

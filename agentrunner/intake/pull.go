@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"chiffon/pkg/cut"
 )
 
 // A reply is what becomes of a message that holds a request.
@@ -196,6 +198,8 @@ func (p *puller) lose(name string, err error) {
 
 // answer tells the broker what became of a message. A lost answer only brings the message again.
 func (i *Intake) answer(m jetstream.Msg, r reply) {
+	cut.Before("answer", "request")
+	defer cut.After("answer", "request")
 	var err error
 	switch r {
 	case replyTaken:

@@ -140,7 +140,7 @@ func (s *site) cancel(ctx context.Context, seed uint64) {
 		if how.Force = r.IntN(6) == 0; how.Force {
 			s.count("forced cancels")
 		}
-		task, err := api.Cancel(call, id, how)
+		task, _, err := api.Cancel(call, id, how)
 		stop()
 		s.count("cancels")
 		if err == nil {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -20,7 +21,10 @@ type process struct {
 	env  []string
 	log  string // where its output goes
 
-	// fails says that an exit with code 1 is as it should be: its broker was away when it started.
+	// lives are what is added to the environment of the first starts, one each. One that names a cut ends there.
+	lives [][]string
+
+	// fails says that an exit with code 1 is as it should be: what it needs may have been away when it started.
 	fails bool
 
 	busy sync.Mutex // held by the fault that has it in hand
@@ -30,6 +34,7 @@ type process struct {
 	gone  chan struct{} // closed when cmd has ended
 	want  os.Signal     // what was sent to end it; nil while nobody wants that
 	delay time.Duration // before the next start
+	since time.Time     // when cmd was started
 }
 
 // keep runs the program until ctx ends, and ends it then.
@@ -57,26 +62,36 @@ func (p *process) once() {
 	gone := make(chan struct{})
 	defer close(gone)
 	p.mu.Lock()
+	if len(p.lives) > 0 {
+		cmd.Env = append(slices.Clone(cmd.Env), p.lives[0]...)
+		p.lives = p.lives[1:]
+	}
 	if err := cmd.Start(); err != nil {
 		p.mu.Unlock()
 		p.site.wrong("start %s: %v", p.name, err)
 		return
 	}
-	p.cmd, p.gone, p.want = cmd, gone, nil
+	p.cmd, p.gone, p.want, p.since = cmd, gone, nil, time.Now()
 	p.mu.Unlock()
 	_ = cmd.Wait() // its ProcessState tells
 	p.mu.Lock()
 	want := p.want
 	p.cmd = nil
 	p.mu.Unlock()
-	p.judge(cmd.ProcessState, want)
+	p.judge(cmd, want, time.Since(p.since))
 }
 
 // judge holds the end of the program against what was done to it.
-func (p *process) judge(state *os.ProcessState, want os.Signal) {
+func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
+	state := cmd.ProcessState
 	status := state.Sys().(syscall.WaitStatus)
+	cut := slices.IndexFunc(cmd.Env, func(s string) bool { return strings.HasPrefix(s, cutAt) })
 	switch {
+	case cut >= 0 && status.Signaled() && status.Signal() == syscall.SIGKILL:
+		p.site.note("%s is cut: %s", p.name, cmd.Env[cut])
+		p.site.count("cuts")
 	case want == syscall.SIGKILL, want == syscall.SIGQUIT:
+	case want == syscall.SIGTERM && status.Signaled() && status.Signal() == syscall.SIGTERM && lived < time.Second: // it did not listen yet
 	case want == syscall.SIGTERM && state.ExitCode() != 0 && p.name != "broker":
 		p.site.wrong("%s was asked to stop, and ended with %s", p.name, state)
 	case want == nil && status.Signaled():

@@ -54,8 +54,12 @@ func build(dir string) error {
 	if raced() {
 		ours = append([]string{"-race"}, ours...)
 	}
-	for _, what := range [][]string{ours, {"github.com/nats-io/nats-server/v2", "./testdata/witness"}} {
-		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", dir + "/"}, what...)...)
+	for _, what := range [][]string{ours, {"-tags=cut", "chiffon/orchestrator", "chiffon/agentrunner"}, {"github.com/nats-io/nats-server/v2", "./testdata/witness"}} {
+		to := dir + "/"
+		if what[0] == "-tags=cut" {
+			to += "cut/"
+		}
+		cmd := exec.Command("go", append([]string{"build", "-buildvcs=false", "-o", to}, what...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if what[0] == "-race" {
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
@@ -87,7 +91,7 @@ type site struct {
 	runners       []*process
 	relays        []*process
 	stranger      *stranger
-	urls          []string // of the orchestrators
+	urls, states  []string // of the orchestrators
 	brokerURL     string
 	links         []*link // one for each runner, nil where there can be none
 	disk          string  // of the last runner, a small one; "" where there is none
@@ -162,8 +166,8 @@ parameters:
 command: [%s, %s, {param: ms}, {param: exit}, {param: mode}]
 `
 
-// open starts an installation: a broker of its own, two orchestrators, three runners.
-func open(t testing.TB) *site {
+// newSite is an installation in which nothing runs yet.
+func newSite(t testing.TB) *site {
 	t.Helper()
 	s := &site{
 		TB: t, dir: t.TempDir(), began: time.Now(), alarm: make(chan struct{}), figures: map[string]int{}, accepted: map[string]*submission{},
@@ -171,8 +175,16 @@ func open(t testing.TB) *site {
 	}
 	s.witness = filepath.Join(s.dir, "witness")
 	s.write(s.witness, "")
-	s.write(filepath.Join(s.dir, "types", "often.yaml"), fmt.Sprintf(often, filepath.Join(programs, "witness"), s.witness))
-	s.write(filepath.Join(s.dir, "types", "once.yaml"), fmt.Sprintf(once, filepath.Join(programs, "witness"), s.witness))
+	for name, text := range map[string]string{"often": often, "once": once} {
+		s.write(filepath.Join(s.dir, "types", name+".yaml"), fmt.Sprintf(text, filepath.Join(programs, "witness"), s.witness))
+	}
+	return s
+}
+
+// open starts an installation: a broker of its own, two orchestrators, three runners.
+func open(t testing.TB) *site {
+	t.Helper()
+	s := newSite(t)
 	port := free(t)
 	s.brokerURL = "nats://127.0.0.1:" + port
 	s.write(filepath.Join(s.dir, "broker.conf"), fmt.Sprintf(
@@ -187,6 +199,7 @@ func open(t testing.TB) *site {
 			"ORCHESTRATOR_LEASE="+lease.String(), "ORCHESTRATOR_KEEP_TASKS="+keep.String(), "ORCHESTRATOR_LOG_LEVEL=debug"))
 		o.fails = true
 		s.orchestrators, s.urls = append(s.orchestrators, o), append(s.urls, "http://"+listen)
+		s.states = append(s.states, filepath.Join(s.dir, name))
 	}
 	for i := range runners {
 		s.runner(i)
@@ -214,10 +227,12 @@ func (s *site) runner(i int) {
 			s.Log("left out: a full disk (only root can mount one)")
 		}
 	}
-	s.runners = append(s.runners, s.process(id, argv, with(
+	p := s.process(id, argv, with(
 		"AGENTRUNNER_ID="+id, "AGENTRUNNER_STATE="+state, "NATS_URL="+url, fmt.Sprint("AGENTRUNNER_SLOTS=", slots),
 		"AGENTRUNNER_HEARTBEAT=500ms", "AGENTRUNNER_DRAIN=1s", "AGENTRUNNER_WORK_DIRS="+filepath.Join(s.dir, "types"),
-		"AGENTRUNNER_LABELS=place="+id, "AGENTRUNNER_LOG_LEVEL=debug")))
+		"AGENTRUNNER_LABELS=place="+id, "AGENTRUNNER_LOG_LEVEL=debug"))
+	p.fails = state == s.disk // it cannot start where it cannot write
+	s.runners = append(s.runners, p)
 }
 
 func agent(i int) string { return fmt.Sprintf("runner-%d", i+1) }
@@ -258,7 +273,7 @@ func free(t testing.TB) string {
 
 // api is the way into an orchestrator; nil until it has written its credential.
 func (s *site) api(i int) *client.Client {
-	text, err := os.ReadFile(filepath.Join(s.dir, s.orchestrators[i].name, "admin.json"))
+	text, err := os.ReadFile(filepath.Join(s.states[i], "admin.json"))
 	if err != nil {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"chiffon/pkg/cut"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -44,7 +45,9 @@ func (c *Client) Append(ctx context.Context, d tasklog.Draft) (uint64, error) {
 	m := &nats.Msg{Subject: d.Subject, Header: nats.Header(d.Header()), Data: d.Data}
 	unknown := "" // or what to say of an earlier try that may be stored, or may still arrive
 	for {
+		cut.Before("append", string(d.Kind))
 		seq, err := c.store(ctx, m)
+		cut.After("append", string(d.Kind))
 		if err == nil {
 			return seq, nil
 		}
@@ -146,6 +149,7 @@ type Receipt struct{ ack jetstream.PubAckFuture }
 // Send puts a message into a stream without waiting; the receipt tells its fate. It blocks while too many are under
 // way.
 func (c *Client) Send(subj string, data []byte) (Receipt, error) {
+	cut.Before("publish", subj)
 	f, err := c.js.PublishAsync(subj, data, jetstream.WithStallWait(c.timeout))
 	if err != nil {
 		return Receipt{}, fmt.Errorf("publish %s: %w", subj, err)
@@ -158,6 +162,7 @@ func (c *Client) Send(subj string, data []byte) (Receipt, error) {
 func (r Receipt) Wait(ctx context.Context) error {
 	select {
 	case <-r.ack.Ok():
+		cut.After("publish", r.ack.Msg().Subject)
 		return nil
 	case err := <-r.ack.Err():
 		return fmt.Errorf("publish %s: %w", r.ack.Msg().Subject, err)

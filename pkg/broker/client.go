@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"chiffon/pkg/cut"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
@@ -112,7 +113,9 @@ func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFu
 func (c *Client) Request(ctx context.Context, subj string, data []byte) ([]byte, error) {
 	ctx, cancel := c.bounded(ctx)
 	defer cancel()
+	cut.Before("request", subj)
 	m, err := c.nc.RequestWithContext(ctx, subj, data)
+	cut.After("request", subj)
 	if err != nil {
 		return nil, fmt.Errorf("request %s: %w", subj, err)
 	}
@@ -124,6 +127,8 @@ func NobodyAnswers(err error) bool { return errors.Is(err, nats.ErrNoResponders)
 
 // Publish sends a message that nobody keeps.
 func (c *Client) Publish(subj string, data []byte) error {
+	cut.Before("publish", subj)
+	defer cut.After("publish", subj)
 	if err := c.nc.Publish(subj, data); err != nil {
 		return fmt.Errorf("publish %s: %w", subj, err)
 	}
@@ -148,6 +153,7 @@ func (c *Client) Serve(ctx context.Context, subj string, handle func(ctx context
 			if answer == nil || m.Reply == "" {
 				continue
 			}
+			cut.Before("answer", m.Subject)
 			if err := m.Respond(answer); err != nil {
 				c.log.Warn("answer not sent", "subject", m.Subject, "bytes", len(answer), "error", err)
 				c.excuse(m, len(answer), err)
@@ -202,7 +208,7 @@ func (c *Client) Bucket(ctx context.Context, name string) (jetstream.KeyValue, e
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	return kv, nil
+	return bucket{kv}, nil
 }
 
 // StreamInfo describes a stream as it is.
@@ -228,6 +234,8 @@ func (c *Client) PurgeTask(ctx context.Context, stream string, id subject.TaskID
 	if upTo > 0 {
 		opts = append(opts, jetstream.WithPurgeSequence(upTo+1))
 	}
+	cut.Before("purge", stream)
+	defer cut.After("purge", stream)
 	if err := s.Purge(ctx, opts...); err != nil {
 		return fmt.Errorf("purge task %s: %w", id, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"chiffon/pkg/cut"
 	"chiffon/pkg/subject"
 )
 
@@ -127,6 +128,7 @@ func (c *Client) Ensure(ctx context.Context, l Limits, replicas int) error {
 		} else if !errors.Is(err, jetstream.ErrBucketNotFound) {
 			return fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
 		}
+		cut.Before("make", cfg.Bucket)
 		if _, err := c.js.CreateOrUpdateKeyValue(ctx, cfg); err != nil {
 			return fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
 		}
@@ -147,6 +149,7 @@ func (c *Client) ensureStreams(ctx context.Context, all []jetstream.StreamConfig
 			}
 		}
 		missing := errors.Is(err, jetstream.ErrStreamNotFound)
+		cut.Before("make", cfg.Name)
 		if _, err := c.js.CreateOrUpdateStream(ctx, cfg); err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, err)
 		}
@@ -184,6 +187,7 @@ func (c *Client) consumers(ctx context.Context, of func(subject.Priority) jetstr
 	var names []string
 	for _, p := range subject.Priorities {
 		cfg := of(p)
+		cut.Before("make", cfg.Durable)
 		if _, err := c.js.CreateOrUpdateConsumer(ctx, subject.TasksStream, cfg); err != nil {
 			return nil, fmt.Errorf("consumer %s: %w", cfg.Durable, err)
 		}
