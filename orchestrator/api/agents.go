@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -64,7 +63,7 @@ type checksAnswer struct{ Body Checks }
 
 // A Health says whether the server lives, or is ready.
 type Health struct {
-	Status string `json:"status" enum:"ok,loading,unavailable"`
+	Status string `json:"status" enum:"ok,loading,unavailable,stopping"`
 	Detail string `json:"detail,omitempty"`
 }
 
@@ -165,7 +164,7 @@ func (a *API) health() {
 		return &healthAnswer{Status: http.StatusOK, Body: Health{Status: "ok"}}, nil
 	})
 	huma.Register(a.huma, operation(http.MethodGet, "/readyz", "readyz", "Can it be asked everything?", open,
-		described("503 while the views are still being folded, or the broker is out of reach.")), a.ready)
+		described("503 while the views are still being folded, while the broker is out of reach or has no room for anything new, while nobody leads, and when the server is about to stop.")), a.ready)
 }
 
 func (a *API) checks(ctx context.Context, _ *struct{}) (*checksAnswer, error) {
@@ -173,12 +172,11 @@ func (a *API) checks(ctx context.Context, _ *struct{}) (*checksAnswer, error) {
 }
 
 func (a *API) ready(context.Context, *struct{}) (*healthAnswer, error) {
-	loading, done, of := a.cfg.Ledger.Loading()
-	switch {
-	case !a.cfg.Client.Connected():
-		return &healthAnswer{Status: http.StatusServiceUnavailable, Body: Health{Status: "unavailable", Detail: "the broker is out of reach"}}, nil
-	case loading:
-		return &healthAnswer{Status: http.StatusServiceUnavailable, Body: Health{Status: "loading", Detail: fmt.Sprintf("folded %d of %d entries", done, of)}}, nil
+	if status, why := a.unready(time.Now()); status != "" {
+		return &healthAnswer{Status: http.StatusServiceUnavailable, Body: Health{Status: status, Detail: why}}, nil
+	}
+	if a.cfg.Told != nil {
+		a.cfg.Told()
 	}
 	return &healthAnswer{Status: http.StatusOK, Body: Health{Status: "ok"}}, nil
 }

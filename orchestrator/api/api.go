@@ -31,6 +31,15 @@ type Config struct {
 	Gate       *gate.Gate
 	Breakers   *breaker.Set
 
+	// Way is the way to the broker; nil is one that is never known to be lost.
+	Way *breaker.Way
+
+	// ReadOnly says why nothing new can be stored; nil, or an answer of nil, is that it can.
+	ReadOnly func() error
+
+	// Told is called when somebody was told that the server is ready; may be nil.
+	Told func()
+
 	// TokenHash is the hash of the one bearer token that is let in.
 	TokenHash string
 
@@ -64,6 +73,7 @@ func New(cfg Config) *API {
 	c.Transformers = append(c.Transformers, instance)
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
 	a := &API{cfg: cfg, huma: humago.New(mux, c)}
+	a.huma.UseMiddleware(a.along)
 	a.tasks()
 	a.retries()
 	a.reasons()

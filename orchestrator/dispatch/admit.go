@@ -15,10 +15,7 @@ func (c *Crowded) Error() string { return c.Fault.Error() }
 // admit says why nothing new is accepted of a type of agents from a submitter; nil when it is. The counts may be behind
 // by what is just being accepted: the limits keep a broker from being filled, they are no ration.
 func (d *Dispatcher) admit(t subject.AgentType, by string) error {
-	if d.full.Load() {
-		return ErrFull
-	}
-	if err := d.cfg.Room(); err != nil {
+	if err := d.Room(); err != nil {
 		return err
 	}
 	ofType, bySubmitter := d.ledger.Waiting(t, by)
@@ -31,6 +28,14 @@ func (d *Dispatcher) admit(t subject.AgentType, by string) error {
 			With("limit_name", "max_queued_per_submitter").With("available", d.cfg.MaxQueuedPerSubmitter).With("required", bySubmitter+1)}
 	}
 	return nil
+}
+
+// Room says why nothing new can be stored: nil, ErrFull, or an error that wraps ErrNoRoom.
+func (d *Dispatcher) Room() error {
+	if d.full.Load() {
+		return ErrFull
+	}
+	return d.cfg.Room()
 }
 
 // accepted finds the entry that an order which was submitted before stands at: its task's last one; 0 when there is none.

@@ -39,6 +39,8 @@ type Server struct {
 	dispatch *dispatch.Dispatcher
 	breakers *breaker.Set
 	gate     *gate.Gate
+	way      *breaker.Way
+	told     balancer
 	gateway  *gateway.Gateway
 	http     *http.Server
 	stopping chan struct{}
@@ -145,10 +147,12 @@ func (s *Server) wire(ctx context.Context) error {
 		Lease: lease, Keep: s.cfg.KeepTasks, LostAfter: s.cfg.LostAfter, Name: name(), Room: s.room(), Shut: s.gate.Shut,
 		MaxQueued: s.cfg.MaxQueued, MaxQueuedPerSubmitter: s.cfg.MaxPerOne,
 	}, s.client, s.views, s.agents, s.log)
+	s.way = breaker.NewWay(s.client, s.log)
 	s.gateway = gateway.New(s.client, s.agents, s.dispatch, s.gate, s.log)
 	s.http = &http.Server{
 		Handler: api.New(api.Config{
 			Client: s.client, Ledger: s.views, Agents: s.agents, Dispatcher: s.dispatch, Gate: s.gate, Breakers: s.breakers,
+			Way: s.way, ReadOnly: s.readOnly, Told: s.told.note,
 			TokenHash: tok.Hash(), Release: build.Version(), Checks: s.checks, Stopping: s.stopping,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
@@ -184,14 +188,14 @@ func (s *Server) State() string { return s.state }
 // stopTime is how long requests that are under way may take when the server stops.
 const stopTime = 5 * time.Second
 
-// Run serves until ctx ends or something fails, and returns when all it started has ended. The order of stopping: no
-// new requests, the rest; Close then lets the broker go.
+// Run serves until ctx ends or something fails, and returns when all it started has ended. The order of stopping: it is
+// not ready any more, no new requests, the rest; Close then lets the broker go.
 func (s *Server) Run(ctx context.Context) error {
 	inner, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, part := range []func(context.Context) error{
-		s.views.Run, s.agents.Run, s.breakers.Run, s.gate.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore,
+		s.views.Run, s.agents.Run, s.breakers.Run, s.gate.Run, s.way.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore,
 	} {
 		wg.Go(func() {
 			if err := part(inner); err != nil {
@@ -205,6 +209,7 @@ func (s *Server) Run(ctx context.Context) error {
 	case <-inner.Done():
 	}
 	close(s.stopping)
+	s.told.wait(inner)
 	s.shutdown()
 	cancel(nil)
 	wg.Wait()

@@ -289,14 +289,3 @@ func (c *Client) pause(ctx context.Context, name string, until time.Time) error 
 	}
 	return nil
 }
-
-// Ping asks the broker for something that costs it next to nothing, and tells how long the answer took.
-func (c *Client) Ping(ctx context.Context) (time.Duration, error) {
-	ctx, cancel := c.bounded(ctx)
-	defer cancel()
-	began := time.Now()
-	if _, err := c.js.AccountInfo(ctx); err != nil {
-		return 0, fmt.Errorf("ask the broker: %w", err)
-	}
-	return time.Since(began), nil
-}
