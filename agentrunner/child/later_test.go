@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -20,11 +19,6 @@ func survivor(t *testing.T, c Command) (keep string, tree []int) {
 	tree = pids(t, out, 2)
 	kill(cmd)
 	return c.Keep, tree
-}
-
-func kill(cmd *exec.Cmd) {
-	cmd.Process.Kill()
-	cmd.Wait()
 }
 
 const patient = `echo $$; while :; do sleep 0.02; done`

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -76,8 +77,7 @@ func TestSweepEndsWhatRunnerAndSupervisorLeft(t *testing.T) {
 			sup := supervisorOf(t, cmd)
 			syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP) // it must not sweep by itself
 			syscall.Kill(sup, syscall.SIGKILL)
-			cmd.Process.Kill()
-			cmd.Wait()
+			kill(cmd)
 			ended(t, sup)
 			for _, pid := range tree {
 				if !alive(pid) {
@@ -102,6 +102,47 @@ func TestSweepEndsWhatRunnerAndSupervisorLeft(t *testing.T) {
 	})
 }
 
+// It has taken the mark out of its environment.
+func TestSweepFindsByItsGroupWhatHasNoMark(t *testing.T) {
+	t.Parallel()
+	home(t)
+	c := owned(shell(strings.ReplaceAll(runaway, "sh -c", "env -i "+env[0]+" sh -c") + `echo $$; exec sleep 1000`))
+	cmd, out := runner(t, c)
+	tree := pids(t, out, 2)
+	syscall.Kill(cmd.Process.Pid, syscall.SIGSTOP)
+	sup := supervisorOf(t, cmd)
+	syscall.Kill(sup, syscall.SIGKILL)
+	kill(cmd)
+	ended(t, sup)
+	if n := swept(t, c.Owner); n < 1 {
+		t.Errorf("Sweep killed %d", n)
+	}
+	for _, pid := range tree {
+		if alive(pid) {
+			t.Errorf("process %d still runs", pid)
+		}
+	}
+}
+
+// Cut between the making of a group and the start of the program: the supervisor dies.
+func TestSweepRemovesEmptyGroups(t *testing.T) {
+	t.Parallel()
+	dir := home(t)
+	m, err := newMark("test-" + rand.Text())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, m.group(), "below"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if n := swept(t, m.owner); n != 0 {
+		t.Errorf("Sweep killed %d", n)
+	}
+	if left := groupsLeft(t, mark{owner: m.owner}); len(left) > 0 {
+		t.Errorf("groups %q are left", left)
+	}
+}
+
 func TestSweepEndsTheTreeOfAStoppedSupervisor(t *testing.T) {
 	t.Parallel()
 	bothWays(t, func(t *testing.T, way func(Command) Command) {
@@ -109,8 +150,7 @@ func TestSweepEndsTheTreeOfAStoppedSupervisor(t *testing.T) {
 		cmd, out := runner(t, c)
 		tree := append(pids(t, out, 2), supervisorOf(t, cmd))
 		syscall.Kill(tree[2], syscall.SIGSTOP)
-		cmd.Process.Kill()
-		cmd.Wait()
+		kill(cmd)
 		swept(t, c.Owner)
 		for _, pid := range tree {
 			if alive(pid) {
@@ -127,8 +167,7 @@ func TestSweepSparesWhatIsLetFinish(t *testing.T) {
 		c.Survive, c.Keep = true, filepath.Join(t.TempDir(), "kept")
 		cmd, out := runner(t, c)
 		tree := pids(t, out, 2)
-		cmd.Process.Kill()
-		cmd.Wait()
+		kill(cmd)
 		if n := swept(t, c.Owner); n != 0 {
 			t.Errorf("Sweep killed %d", n)
 		}
@@ -162,8 +201,7 @@ func TestSweepSparesOwnChildrenAndOtherOwners(t *testing.T) {
 				t.Errorf("process %d was killed", pid)
 			}
 		}
-		cmd.Process.Kill()
-		cmd.Wait()
+		kill(cmd)
 		ended(t, other)
 		mine.Stop(syscall.SIGKILL, 0)
 		io.Copy(io.Discard, mine.Output())
