@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"chiffon/agentrunner/child"
@@ -94,6 +95,13 @@ type leash struct {
 	process atomic.Pointer[child.Process] // nil while there is none
 }
 
+// end ends what is being stopped sooner, or by another signal.
+func (l *leash) end(signal syscall.Signal, grace time.Duration) {
+	if p := l.process.Load(); p != nil {
+		p.Stop(signal, grace)
+	}
+}
+
 // work runs the work and holds its lease meanwhile.
 func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.Outcome {
 	ctx, stop := context.WithCancelCause(ctx)
@@ -104,6 +112,7 @@ func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.O
 	outcome := j.worker.Work(ctx, work.Attempt{
 		Task: s.task, Number: s.attempt, Agent: i.cfg.Agent, Envelope: j.entry.Message.Envelope,
 		Request: *j.entry.Message.Request, Dir: i.cfg.Dir, Began: j.began, Keep: i.cfg.Spool.Keep(s.task),
+		Owner: i.owner(),
 		Started: func(p *child.Process) {
 			if s.record.Allowed > 1 {
 				p.Deadline(s.lease.Load().left(time.Now()))

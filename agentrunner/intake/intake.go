@@ -216,6 +216,9 @@ func (i *Intake) lease() time.Duration {
 	return i.cfg.Lease
 }
 
+// owner is the name under which what this agent's work leaves running is found.
+func (i *Intake) owner() string { return string(i.cfg.Spool.Instance) }
+
 func (i *Intake) held() []*slot {
 	i.mu.Lock()
 	defer i.mu.Unlock()

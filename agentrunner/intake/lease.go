@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"syscall"
 	"time"
 
 	"chiffon/agentrunner/child"
@@ -102,77 +103,103 @@ func (i *Intake) watch(ctx context.Context, s *slot, l *leash) {
 			t.Stop()
 			return
 		case stop := <-s.halt:
-			i.stopNow(s, l, stop, stopping)
+			i.halted(s, l, stop, stopping)
 			stopping = true
+			t.Stop()
+			continue
 		case <-s.look:
 		case <-t.C:
 		}
 		t.Stop()
-		if stopping {
-			next = time.Hour // the supervisor ends it at the end of the lease
-			continue
-		}
-		next, stopping = i.look(ctx, s, l)
+		next, stopping = i.look(ctx, s, l, stopping)
 	}
 }
 
-// stopNow stops work because this runner ends; what is being stopped already only sooner.
-func (i *Intake) stopNow(s *slot, l *leash, stop *work.Stop, stopping bool) {
-	if !stopping {
-		s.stop.why = byRunner
-		own := *stop
-		own.Grace = i.graceLeft(s, stop.Grace)
-		l.stop(&own)
-	} else if p := l.process.Load(); p != nil {
-		p.Stop(0, i.graceLeft(s, stop.Grace))
+// halted stops work because this runner ends; what is being stopped already only sooner.
+func (i *Intake) halted(s *slot, l *leash, stop *work.Stop, stopping bool) {
+	if stopping {
+		l.end(0, i.graceLeft(s, stop.Grace))
+		return
 	}
+	s.stop.why = byRunner
+	own := *stop
+	own.Grace = i.graceLeft(s, stop.Grace)
+	l.stop(&own)
 }
 
-// look confirms the lease, and stops the work unless that says that it may go on; next is when to look again.
-func (i *Intake) look(ctx context.Context, s *slot, l *leash) (next time.Duration, stopping bool) {
-	left := s.lease.Load().left(time.Now()) - i.killGrace(s)
-	if s.record.Allowed > 1 && left <= 0 {
-		s.stop.why = byLease
-		l.stop(i.leaseOut(s))
-		return 0, true
-	}
+// look confirms the lease, and stops the work unless that says that it may go on; next is when to look again. Of work
+// that is being stopped it only learns whether somebody wants it stopped sooner, or in another way: the supervisor ends
+// it when the lease is over.
+func (i *Intake) look(ctx context.Context, s *slot, l *leash, stopping bool) (next time.Duration, stop bool) {
 	period := i.lease() / 3
 	bound := period
-	if s.record.Allowed > 1 {
+	if s.record.Allowed > 1 && !stopping {
+		left := s.lease.Load().left(time.Now()) - i.killGrace(s)
+		if left <= 0 {
+			s.stop.why = byLease
+			l.stop(i.leaseOut(s))
+			return period, true
+		}
 		bound = min(bound, left)
 	}
 	asked, cancel := context.WithTimeout(ctx, bound)
 	h, e := i.confirm(asked, s)
 	cancel()
-	switch h {
-	case holdMine:
+	switch {
+	case h == holdCancelling && stopping:
+		i.cancelledAgain(s, e, l.end)
+	case h == holdCancelling:
+		s.stop = stopped{byCancel, e.Seq}
+		l.stop(i.cancelled(s, e))
+	case stopping:
+	case h == holdLost:
+		s.stop.why = byLoss
+		s.log.Warn("attempt was taken away", "entry", e.Kind, "seq", e.Seq)
+		l.stop(&work.Stop{Reason: "the attempt was taken away from this agent", Grace: i.graceLeft(s, 0)})
+	case h == holdMine:
 		if p := l.process.Load(); p != nil && s.record.Allowed > 1 { // other work runs on, through any outage
 			p.Deadline(s.lease.Load().left(time.Now()))
 		}
 		return period, false
-	case holdCancelling:
-		s.stop = stopped{byCancel, e.Seq}
-		c := i.cancelled(s, e)
-		s.log.Info("stop is wanted", "reason", c.Reason)
-		i.mu.Lock()
-		if at := time.Now().Add(c.Grace); c.Grace > 0 && (s.killAt.IsZero() || at.Before(s.killAt)) {
-			s.killAt = at
-		}
-		i.mu.Unlock()
-		l.stop(c)
-		return 0, true
-	case holdLost:
-		s.stop.why = byLoss
-		s.log.Warn("attempt was taken away", "entry", e.Kind, "seq", e.Seq)
-		l.stop(&work.Stop{Reason: "the attempt was taken away from this agent", Grace: i.graceLeft(s, 0)})
-		return 0, true
+	default:
+		return i.soon(s, period), false
 	}
-	// not the whole period: a broker that is back has to tell at once what was wanted meanwhile
-	next = max(min(period/4, retryEvery), 10*time.Millisecond)
+	return period, true
+}
+
+// soon is when to look again after a look that has shown nothing: not a whole period later, for a broker that is back
+// has to tell at once what was wanted meanwhile, and in time to kill what may be repeated.
+func (i *Intake) soon(s *slot, period time.Duration) time.Duration {
+	next := max(min(period/4, retryEvery), 10*time.Millisecond)
 	if s.record.Allowed > 1 {
 		next = max(min(next, s.lease.Load().left(time.Now())-i.killGrace(s)), time.Millisecond)
 	}
-	return next, false
+	return next
+}
+
+// cancelledAgain acts on a later cancel_requested about work that is being stopped: the kill may come sooner by it, never
+// later, and another signal is sent.
+func (i *Intake) cancelledAgain(s *slot, e tasklog.Entry, end func(syscall.Signal, time.Duration)) {
+	if e.Seq <= s.stop.cancel {
+		return
+	}
+	if s.stop.why == byCancel {
+		s.stop.cancel = e.Seq
+	}
+	i.mu.Lock()
+	killAt, signal := s.killAt, s.signal
+	i.mu.Unlock()
+	c := i.cancelled(s, e)
+	left := time.Until(killAt)
+	switch {
+	case c.Grace > 0 && (killAt.IsZero() || c.Grace < left):
+		left = c.Grace
+	case c.Signal == "" || c.Signal == signal:
+		return // it wants no more than the one before
+	case killAt.IsZero():
+		left = 0
+	}
+	end(c.First(), left)
 }
 
 // graceLeft bounds the time that work may take to stop: what may be repeated must be gone when the lease is over.
@@ -213,6 +240,15 @@ func (i *Intake) cancelled(s *slot, e tasklog.Entry) *work.Stop {
 		}
 	}
 	stop.Grace = i.graceLeft(s, stop.Grace)
+	s.log.Info("stop is wanted", "reason", stop.Reason)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if at := time.Now().Add(stop.Grace); stop.Grace > 0 && (s.killAt.IsZero() || at.Before(s.killAt)) {
+		s.killAt = at
+	}
+	if stop.Signal != "" {
+		s.signal = stop.Signal
+	}
 	return stop
 }
 

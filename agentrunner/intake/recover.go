@@ -85,34 +85,53 @@ func (i *Intake) outlived(ctx context.Context, s *slot, died ending) (e ending, 
 		o.Outcome, o.kept, o.err = work.Recover(ctx, keep)
 		known <- o
 	}()
-	var asked time.Time
-	for {
+	var stop *work.Stop
+	for look := time.NewTimer(0); ; { // at once: what was wanted while no runner was there comes before anything else
 		select {
 		case o := <-known:
+			look.Stop()
 			switch {
 			case ctx.Err() != nil:
 				return died, nil, false
 			case o.err != nil:
 				s.log.Warn("outcome of an earlier life is lost", "error", o.err)
 				return died, nil, true
-			case !asked.IsZero() && o.Status == message.ResultFailed:
-				o.Status, s.stop.why = message.ResultCancelled, byLoss
+			case stop != nil && o.kept.Outcome.Stopped && o.Fault == nil:
+				o.Outcome = stop.Outcome(o.Outcome)
 			}
 			o.Resources.DurationSeconds = i.lasted(s)
-			sum, r := i.rest(ctx, s, o.kept)
+			sum, r := i.rest(ctx, s, o.kept, o.Note)
 			return ending{outcome: o.Outcome, summary: sum, begun: true}, r, true
-		case <-time.After(i.lease() / 3):
+		case wanted := <-s.halt:
+			if stop == nil {
+				stop, s.stop.why = wanted, byRunner
+			}
+			child.StopKept(keep, 0, wanted.Grace)
+			continue
+		case <-look.C:
 		case <-s.look:
 		}
-		if asked.IsZero() {
-			if h, _ := i.confirm(ctx, s); h == holdCancelling || h == holdLost {
-				asked = time.Now()
-				child.SignalKept(keep, syscall.SIGTERM)
-			}
-		} else if time.Since(asked) > child.DefaultGrace {
-			child.SignalKept(keep, syscall.SIGKILL)
-		}
+		look.Reset(i.lookKept(ctx, s, keep, &stop))
 	}
+}
+
+// lookKept stops work that went on without its runner when that is wanted; it returns when to look again.
+func (i *Intake) lookKept(ctx context.Context, s *slot, keep string, stop **work.Stop) time.Duration {
+	period := i.lease() / 3
+	h, e := i.confirm(ctx, s)
+	switch {
+	case h == holdUnknown:
+		return i.soon(s, period)
+	case h == holdCancelling && *stop != nil:
+		i.cancelledAgain(s, e, func(signal syscall.Signal, grace time.Duration) { child.StopKept(keep, signal, grace) })
+	case h == holdCancelling:
+		*stop, s.stop = i.cancelled(s, e), stopped{byCancel, e.Seq}
+		child.StopKept(keep, (*stop).First(), (*stop).Grace)
+	case h == holdLost && *stop == nil:
+		*stop, s.stop.why = &work.Stop{Reason: "the attempt was taken away from this agent"}, byLoss
+		child.StopKept(keep, 0, 0)
+	}
+	return period
 }
 
 // lasted is how long work ran whose outcome was kept, in seconds.

@@ -17,7 +17,7 @@ const restName = "after the runner's restart"
 const readTries = 10
 
 // rest reports what came after the runner of an attempt had died, behind what was reported before.
-func (i *Intake) rest(ctx context.Context, s *slot, k child.Survivor) (report.Summary, *report.Reporter) {
+func (i *Intake) rest(ctx context.Context, s *slot, k child.Survivor, note string) (report.Summary, *report.Reporter) {
 	earlier, steps := i.reported(ctx, s)
 	earlier.OutputBytes += k.Lost
 	earlier.Dropped += k.Lost
@@ -28,6 +28,9 @@ func (i *Intake) rest(ctx context.Context, s *slot, k child.Survivor) (report.Su
 		r.Output(fmt.Appendf(nil, "… %d bytes lost while the runner was away\n", k.Lost))
 	}
 	r.Output(k.Output)
+	if note != "" {
+		r.Output([]byte(note + "\n"))
+	}
 	return r.Close(), r
 }
 

@@ -24,7 +24,8 @@ type slot struct {
 	vram      int    // likewise of GPUs
 	look      chan struct{}
 	halt      chan *work.Stop // holds one: how this runner wants the work stopped
-	killAt    time.Time       // what the latest of those comes to; guarded by Intake.mu
+	killAt    time.Time       // when what was wanted until now has it killed, zero while nobody said; guarded by Intake.mu
+	signal    string          // what was wanted last to come before that; guarded by Intake.mu
 	log       *slog.Logger
 
 	record spool.Record // of the goroutine that has the attempt

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/host"
 	"chiffon/agentrunner/intake"
 	"chiffon/agentrunner/presence"
@@ -37,6 +38,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	defer state.Close()
+
+	if err := sweep(ctx, state, log); err != nil {
+		return err
+	}
 
 	var types types
 	types.load(cfg.Work(), log)
@@ -110,6 +115,25 @@ func (c Config) presence(client *broker.Client, state *spool.Spool, in *intake.I
 			Boot: state.Boot, Capabilities: c.Capabilities, Labels: c.Labels, Slots: c.Slots,
 		},
 	}
+}
+
+// sweepTime is how long a start may take to end what an earlier life has left. Killing it takes no time; what cannot be
+// killed is stuck in the kernel.
+const sweepTime = 30 * time.Second
+
+// sweep ends what an earlier life has left running, before anybody hears of this one: the orchestrator takes a new life
+// for proof that nothing of the old one runs.
+func sweep(ctx context.Context, state *spool.Spool, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	killed, err := child.Sweep(ctx, string(state.Instance))
+	if killed > 0 {
+		log.Warn("processes of an earlier life were still running, and are killed", "processes", killed)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: end it by hand, or restart the host, before this agent is started again", err)
+	}
+	return nil
 }
 
 // How the broker is waited for.

@@ -236,12 +236,18 @@ func cause(ctx context.Context) *Stop {
 
 // stopped is the outcome of work that was ended by its context.
 func stopped(ctx context.Context, end Outcome) Outcome {
-	end.Status = message.ResultCancelled
 	if stop := cause(ctx); stop != nil {
-		end.Note = stop.Reason
-		if stop.Fault != nil {
-			end.Status, end.Fault = message.ResultFailed, stop.Fault
-		}
+		return stop.Outcome(end)
+	}
+	end.Status = message.ResultCancelled
+	return end
+}
+
+// Outcome is what becomes of work that was stopped so.
+func (s *Stop) Outcome(end Outcome) Outcome {
+	end.Status, end.Note = message.ResultCancelled, s.Reason
+	if s.Fault != nil {
+		end.Status, end.Fault = message.ResultFailed, s.Fault
 	}
 	return end
 }

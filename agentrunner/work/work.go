@@ -5,6 +5,7 @@ package work
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"time"
 
 	"chiffon/agentrunner/child"
@@ -73,6 +74,9 @@ type Stop struct {
 }
 
 func (s *Stop) Error() string { return "stopped: " + s.Reason }
+
+// First is the signal that comes first, 0 where that is left to the work type.
+func (s *Stop) First() syscall.Signal { return signalOr(s.Signal, 0) }
 
 // A Problem is something wrong in a file of work types.
 type Problem struct {
