@@ -104,12 +104,12 @@ func (l *leash) end(signal syscall.Signal, grace time.Duration) {
 
 // work runs the work and holds its lease meanwhile.
 func (i *Intake) work(ctx context.Context, s *slot, j job, out work.Sink) work.Outcome {
-	ctx, stop := context.WithCancelCause(ctx)
+	working, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	l := &leash{stop: stop, over: make(chan struct{})}
 	var watched sync.WaitGroup
-	watched.Go(func() { i.watch(ctx, s, l) })
-	outcome := j.worker.Work(ctx, work.Attempt{
+	watched.Go(func() { i.watch(ctx, s, l) }) // also while the work is being stopped
+	outcome := j.worker.Work(working, work.Attempt{
 		Task: s.task, Number: s.attempt, Agent: i.cfg.Agent, Envelope: j.entry.Message.Envelope,
 		Request: *j.entry.Message.Request, Dir: i.cfg.Dir, Began: j.began, Keep: i.cfg.Spool.Keep(s.task),
 		Owner: i.owner(),

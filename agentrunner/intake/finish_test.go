@@ -1,14 +1,20 @@
 package intake_test
 
 import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"chiffon/agentrunner/intake"
+	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
 
@@ -127,5 +133,129 @@ func TestDurationEndsATask(t *testing.T) {
 	id := w.submit(order{workType: "brief"})
 	if f := w.entry(id, tasklog.Error).Message.Failure; f.Code != fault.Timeout || !strings.Contains(f.Message, "max_duration_seconds") {
 		t.Errorf("ended with %+v", f)
+	}
+}
+
+// The outcome lies on disk, with the id and the expectation that it is told with, before it is told, and until it is.
+func TestFinish1OutcomeIsKeptBeforeItIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("one", func(c *intake.Config) { c.Report = 100 * time.Millisecond })
+	d := w.door()
+	id := w.submit(order{workType: "once", params: d.params()})
+	d.begun(1)
+	started := w.entry(id, tasklog.Started)
+	w.server.Stop()
+	d.open()
+	w.eventually("the outcome is on disk", func() bool { return a.record(t, id).Outcome != nil })
+	a.stop(intake.ErrAtOnce)
+	if o := a.record(t, id).Outcome; o == nil || o.Kind != tasklog.Succeeded || o.Expect != started.Seq || o.ID == "" {
+		t.Errorf("kept is %+v, want a success that expects %d", o, started.Seq)
+	}
+}
+
+// Whoever sees the end finds all of its output stored.
+func TestFinish2OutputBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agent("one")
+	for range 5 {
+		id := w.submit(order{workType: "big"})
+		end := w.entry(id, tasklog.Succeeded)
+		var size int64
+		all := w.statuses(id)
+		for _, s := range all {
+			if s.Payload.Step != nil {
+				p, err := s.Payload.Step.Bytes()
+				if err != nil {
+					t.Fatal(err)
+				}
+				size += int64(len(p))
+			}
+		}
+		if x := end.Message.Custom; len(all) != x.Chiffon.StatusCount || size != x.OutputBytes {
+			t.Errorf("%d statuses with %d bytes are stored at the end, it says %d and %d", len(all), size, x.Chiffon.StatusCount, x.OutputBytes)
+		}
+	}
+}
+
+// An end follows the started entry, or the cancel_requested that stopped the work.
+func TestFinish3ExpectsWhatWasRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("one", func(c *intake.Config) { c.Lease = time.Hour })
+	id := w.submit(order{workType: "talk"})
+	if end := w.entry(id, tasklog.Succeeded); end.Expect != w.entry(id, tasklog.Started).Seq {
+		t.Errorf("end expects %d", end.Expect)
+	}
+	d := w.door()
+	id = w.submit(order{workType: "gate", params: d.params()})
+	d.begun(1)
+	w.cancel(id, message.Cancel{})
+	a.Control(message.HeartbeatReply{Cancel: []subject.TaskID{id}})
+	if end := w.entry(id, tasklog.Cancelled); end.Expect != w.entry(id, tasklog.CancelRequested).Seq {
+		t.Errorf("end expects %d", end.Expect)
+	}
+}
+
+// A cancel that the runner has not seen: what would have been tried again is an end now, and says who ended the work.
+func TestFinish4NothingIsRetriedAfterACancel(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		workType string
+		end      func(*agent, door)
+		want     tasklog.Kind
+	}{
+		"it failed by itself":   {"glutton", func(_ *agent, d door) { d.open() }, tasklog.Failed},
+		"this runner ended it":  {"gate", func(a *agent, _ door) { a.stop(intake.ErrAtOnce) }, tasklog.Cancelled},
+		"it ended well instead": {"gate", func(_ *agent, d door) { d.open() }, tasklog.Succeeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			a := w.agent("one", func(c *intake.Config) { c.Lease = time.Hour })
+			d := w.door()
+			id := w.submit(order{workType: test.workType, params: d.params()})
+			d.begun(1)
+			w.cancel(id, message.Cancel{By: "alice"})
+			test.end(a, d)
+			w.entry(id, test.want)
+			want := []tasklog.Kind{tasklog.Submitted, tasklog.Started, tasklog.CancelRequested, test.want}
+			if got := w.kinds(id); !slices.Equal(got, want) || w.state(id).Void != 0 {
+				t.Errorf("log is %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// A late outcome is sent until it is stored; until then the attempt is in hand, and its record on disk.
+func TestFinish6KeptUntilItIsTold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.submit(order{workType: "gate"})
+	if err := w.snatch(subject.Normal).Ack(); err != nil {
+		t.Fatal(err)
+	}
+	dir := w.life(id, "gate", true, true)
+	w.outcome(dir, id, message.WorkResult{TaskID: id, Status: message.ResultCancelled, ExitCode: 143})
+	w.revoke(id)
+	if _, err := w.Request(t.Context(), "$JS.API.STREAM.DELETE."+subject.StatusStream, nil); err != nil {
+		t.Fatal(err)
+	}
+	a := w.agentIn("one", dir)
+	w.eventually("the late outcome is on disk", func() bool { return a.record(t, id).Late != nil })
+	if len(a.Running()) != 1 {
+		t.Error("a runner that has a late outcome to tell holds nothing")
+	}
+	if err := w.Ensure(t.Context(), broker.DefaultLimits, 1); err != nil {
+		t.Fatal(err)
+	}
+	x := w.late(id).Custom
+	if c := x.Chiffon; x.AgentID != "one" || c.Attempt != 1 || c.Outcome != string(tasklog.Cancelled) || *c.ExitCode != 143 || x.OutputBytes != 7 || c.StatusCount != 3 {
+		t.Errorf("late status says %+v, %+v", x, x.Chiffon)
+	}
+	w.eventually("nothing is in hand", func() bool { return len(a.Running()) == 0 })
+	if _, err := os.Stat(filepath.Join(a.state, "attempts", string(id)+".json")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its record: %v", err)
 	}
 }

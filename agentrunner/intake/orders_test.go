@@ -144,3 +144,30 @@ func (w *world) life(id subject.TaskID, workType string, stored, begun bool) (di
 	}
 	return dir
 }
+
+// outcome leaves one in the state directory of a life that has died.
+func (w *world) outcome(dir string, id subject.TaskID, r message.WorkResult) tasklog.Draft {
+	w.Helper()
+	st := w.state(id)
+	m := message.New(agentType, "orchestrator", message.NewUUID(), message.NewUUID(), r)
+	m.Custom = message.Custom{AgentID: "one", OutputBytes: 7, Chiffon: &message.Extension{StatusCount: 3}}
+	kind := map[string]tasklog.Kind{message.ResultSuccess: tasklog.Succeeded, message.ResultCancelled: tasklog.Cancelled}[r.Status]
+	d, err := tasklog.Write(kind, id, subject.Event(id, "one"), m)
+	if err != nil {
+		w.Fatal(err)
+	}
+	d = d.At(st.TailSeq, 1, st.Boot)
+	s, err := spool.Open(dir)
+	if err != nil {
+		w.Fatal(err)
+	}
+	records, err := s.Records()
+	if err != nil || len(records) != 1 {
+		w.Fatal(records, err)
+	}
+	records[0].Outcome = &d
+	if err := errors.Join(s.Put(records[0]), s.Close()); err != nil {
+		w.Fatal(err)
+	}
+	return d
+}

@@ -2,10 +2,11 @@ package intake_test
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"testing"
 
-	"chiffon/agentrunner/spool"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
@@ -65,27 +66,7 @@ func TestStartTellsTheVerySameOutcome(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := w.life(id, "gate", true, true)
-			st := w.state(id)
-			m := message.New(agentType, "orchestrator", message.NewUUID(), message.NewUUID(),
-				message.WorkResult{TaskID: id, Status: message.ResultSuccess, Output: "from the spool"})
-			m.Custom.AgentID = "one"
-			d, err := tasklog.Write(tasklog.Succeeded, id, subject.Event(id, "one"), m)
-			if err != nil {
-				t.Fatal(err)
-			}
-			d = d.At(st.TailSeq, 1, st.Boot)
-			s, err := spool.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			records, err := s.Records()
-			if err != nil || len(records) != 1 {
-				t.Fatal(records, err)
-			}
-			records[0].Outcome = &d
-			if err := errors.Join(s.Put(records[0]), s.Close()); err != nil {
-				t.Fatal(err)
-			}
+			d := w.outcome(dir, id, message.WorkResult{TaskID: id, Status: message.ResultSuccess, Output: "from the spool"})
 			if stored {
 				if _, err := w.Append(t.Context(), d); err != nil {
 					t.Fatal(err)
@@ -98,5 +79,29 @@ func TestStartTellsTheVerySameOutcome(t *testing.T) {
 				t.Errorf("end has id %s, want %s; log %v, statuses %d", end.ID, d.ID, w.kinds(id), len(w.statuses(id)))
 			}
 		})
+	}
+}
+
+// That the journal says it was ours entitles to report, not to run: also when the request comes again.
+func TestStartNeverRunsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.door()
+	id := w.submit(order{workType: "gate", params: d.params()})
+	m := w.snatch(subject.Normal)
+	dir := w.life(id, "gate", true, false) // it died between the started entry and its acknowledgement
+	a := w.agentIn("one", dir)
+	if err := m.Nak(); err != nil {
+		t.Fatal(err)
+	}
+	w.entry(id, tasklog.AttemptFailed)
+	w.settled(subject.Normal)
+	w.eventually("nothing is in hand", func() bool { return len(a.Running()) == 0 })
+	want := []tasklog.Kind{tasklog.Submitted, tasklog.Started, tasklog.AttemptFailed}
+	if got := w.kinds(id); !slices.Equal(got, want) {
+		t.Errorf("log is %v, want %v", got, want)
+	}
+	if _, err := os.Stat(d.path + ".up"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the work was begun: %v", err)
 	}
 }
