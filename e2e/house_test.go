@@ -156,6 +156,12 @@ func (h *house) start(cmd *exec.Cmd, name string, ready func(line []byte) bool) 
 // until asks again and again.
 func (h *house) until(what string, ok func() bool) {
 	h.tb.Helper()
+	h.wait(patience, what, ok)
+}
+
+// wait is until with a patience of its own.
+func (h *house) wait(patience time.Duration, what string, ok func() bool) {
+	h.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
