@@ -57,7 +57,7 @@ func (a *API) answer(ctx context.Context, status int, id subject.TaskID) (*taskA
 		t = ledger.Task{ID: id, Percent: -1}
 	}
 	v := t.Describe(log)
-	tell(&v, t, a.cfg.Dispatcher.Facts(time.Now()))
+	tell(&v, t, a.facts(time.Now()))
 	return &taskAnswer{Status: status, Location: "/v1/tasks/" + string(id), Body: v}, nil
 }
 
@@ -136,7 +136,7 @@ func (a *API) list(_ context.Context, in *listInput) (*listAnswer, error) {
 	if err != nil {
 		return nil, problem(http.StatusUnprocessableEntity, err.Error(), Detail{Location: "query.cursor", Message: err.Error()})
 	}
-	facts := a.cfg.Dispatcher.Facts(time.Now())
+	facts := a.facts(time.Now())
 	for i := range found {
 		if t, ok := a.cfg.Ledger.Get(subject.TaskID(found[i].TaskID)); ok {
 			tell(&found[i], t, facts)

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"chiffon/orchestrator/dispatch"
+	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/view"
 	"chiffon/orchestrator/why"
@@ -41,6 +42,13 @@ func tell(v *view.Task, t ledger.Task, f why.Facts) {
 	}
 }
 
+// facts is what reasons rest on now.
+func (a *API) facts(now time.Time) why.Facts {
+	f := a.cfg.Dispatcher.Facts(now)
+	f.Shut = func(id subject.AgentID) gate.Shut { return a.cfg.Gate.Shut(id, now) }
+	return f
+}
+
 func (a *API) whyTask(ctx context.Context, in *TaskPath) (*whyAnswer, error) {
 	id, log, err := a.read(ctx, in.ID)
 	if err != nil {
@@ -50,7 +58,7 @@ func (a *API) whyTask(ctx context.Context, in *TaskPath) (*whyAnswer, error) {
 	if !ok {
 		return nil, stillLoading() // its log is there, its view is about to be
 	}
-	f := a.cfg.Dispatcher.Facts(time.Now())
+	f := a.facts(time.Now())
 	if f.Late, err = a.cfg.Ledger.Late(ctx, id, log); err != nil {
 		return nil, a.about(problemOf(err), id, "")
 	}
@@ -84,7 +92,7 @@ func (a *API) whyAgent(_ context.Context, in *AgentPath) (*whyAnswer, error) {
 	open := a.cfg.Ledger.Open(func(t *ledger.Task) bool {
 		return t.Type == agent.AgentType || t.State.Holder == in.ID
 	})
-	return &whyAnswer{Body: why.Agent(agent, open, a.cfg.Dispatcher.Facts(now))}, nil
+	return &whyAnswer{Body: why.Agent(agent, open, a.facts(now))}, nil
 }
 
 func (a *API) history(ctx context.Context, in *historyInput) (*historyAnswer, error) {

@@ -44,6 +44,9 @@ func (d *Dispatcher) act(ctx context.Context, t ledger.Task, a action) (seq uint
 	}
 	switch {
 	case a.kind == tasklog.CancelRequested:
+		// The views first: the answer to the heartbeat that the poke brings about is made of them. Had they not seen
+		// the entry by then, the agent would learn of it with its next heartbeat only.
+		d.shown(ctx, seq)
 		d.poke(s.Holder)
 	case a.kind == tasklog.Queued && a.target != subject.Any:
 		d.poke(a.target)

@@ -28,8 +28,8 @@ func cause(e tasklog.Entry) string {
 		return fmt.Sprintf("exit code %d", m.Result.ExitCode)
 	case m.Request != nil:
 		return requestCause(e, x)
-	case x.Late && m.Status != nil && m.Status.Step != nil:
-		return strings.TrimPrefix(m.Status.Step.Name, "late outcome: ")
+	case x.Late:
+		return lateCause(m, x)
 	case e.Kind == tasklog.Started:
 		text := fmt.Sprintf("attempt %d of %d", e.Attempt, x.Attempts)
 		if x.Host != "" {
@@ -42,6 +42,19 @@ func cause(e tasklog.Entry) string {
 		return "a person has answered"
 	}
 	return ""
+}
+
+// lateCause is the outcome that came too late: in words alone, where an older runner tells of it.
+func lateCause(m message.Any, x *message.Extension) string {
+	switch {
+	case x.ExitCode != nil:
+		return fmt.Sprintf("%s, exit code %d", x.Outcome, *x.ExitCode)
+	case x.ErrorCode != 0:
+		return fmt.Sprintf("%s, %d", x.Outcome, x.ErrorCode)
+	case x.Outcome == "" && m.Status != nil && m.Status.Step != nil:
+		return strings.TrimPrefix(m.Status.Step.Name, "late outcome: ")
+	}
+	return x.Outcome
 }
 
 func failureCause(e tasklog.Entry, x *message.Extension) string {

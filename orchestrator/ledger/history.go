@@ -24,7 +24,7 @@ const maxLate = 20000
 // recorded, by their time. more says that there is something behind the page.
 func (l *Ledger) History(ctx context.Context, id subject.TaskID, after uint64, limit int) (page []view.Event, more bool, err error) {
 	var reader tasklog.Reader
-	var from, until time.Time // of what belongs to the page
+	var from, until time.Time // what came too late belongs to the page of the entry before it
 	var lost revoked
 	for m, err := range l.client.Range(ctx, subject.TasksStream, subject.Task(id), 1) {
 		if err != nil {
@@ -41,8 +41,10 @@ func (l *Ledger) History(ctx context.Context, id subject.TaskID, after uint64, l
 			lost.note(before, e)
 		}
 		if e.Seq <= after {
-			from = e.Time
 			continue
+		}
+		if len(page) == 0 && after > 0 {
+			from = e.Time
 		}
 		ev := entryEvent(e, void)
 		ev.ID, ev.Holder = Cursor{Tasks: e.Seq}.String(), reader.State.Holder
@@ -53,7 +55,7 @@ func (l *Ledger) History(ctx context.Context, id subject.TaskID, after uint64, l
 		return nil, false, err
 	}
 	for _, ev := range late {
-		if ev.Time.After(from) && (until.IsZero() || !ev.Time.After(until)) {
+		if !ev.Time.Before(from) && (until.IsZero() || ev.Time.Before(until)) {
 			page = append(page, ev)
 		}
 	}
