@@ -125,38 +125,53 @@ func (w *Way) Check() error {
 	return &OutError{Since: time.Since(w.since), Reason: reason, Again: wayEvery}
 }
 
-// Along returns a context for asking the broker: it ends as if its deadline had come when the way is lost. stop frees
-// what it holds.
+// Along returns a context for asking the broker: it ends as if its deadline had come when the way is lost. stop ends it
+// and frees what it holds.
 func (w *Way) Along(ctx context.Context) (along context.Context, stop func()) {
 	w.mu.Lock()
 	lost := w.lost
 	w.mu.Unlock()
-	inner, cancel := context.WithCancelCause(ctx)
+	h := &hurried{Context: ctx, over: make(chan struct{})}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		select {
 		case <-lost:
-			cancel(context.DeadlineExceeded)
+			h.end(context.DeadlineExceeded)
+		case <-ctx.Done():
+			h.end(ctx.Err())
 		case <-done:
-		case <-inner.Done():
+			h.end(context.Canceled)
 		}
 	})
-	return hurried{inner}, sync.OnceFunc(func() {
+	return h, sync.OnceFunc(func() {
 		close(done)
-		cancel(nil)
 		wg.Wait()
 	})
 }
 
-// A hurried context's deadline may come at any time.
-type hurried struct{ context.Context }
+// A hurried context's deadline may come at any time. Its Done is a channel of its own, by which package context knows
+// that it must not look past it.
+type hurried struct {
+	context.Context
+	over chan struct{}
+	err  error // set before over is closed
+}
 
-func (h hurried) Err() error {
-	if err := context.Cause(h.Context); errors.Is(err, context.DeadlineExceeded) {
-		return context.DeadlineExceeded
+func (h *hurried) end(err error) {
+	h.err = err
+	close(h.over)
+}
+
+func (h *hurried) Done() <-chan struct{} { return h.over }
+
+func (h *hurried) Err() error {
+	select {
+	case <-h.over:
+		return h.err
+	default:
+		return nil
 	}
-	return h.Context.Err()
 }
 
 // RetryAfter is the error's wait in whole seconds, as HTTP has it.
