@@ -58,7 +58,7 @@ func TestSubmitRefusesACrowd(t *testing.T) {
 }
 
 // What was accepted before is accepted again, whatever has changed since.
-func TestSubmitAgainGoesBeforeRefusals(t *testing.T) {
+func TestRuleSubmitAgainGoesBeforeRefusals(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	o := order()

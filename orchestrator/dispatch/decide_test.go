@@ -346,8 +346,9 @@ func TestDecisionsAreAllowed(t *testing.T) {
 		if a.fault != nil {
 			e.Message.Failure = new(message.FailureOf(a.fault))
 			for _, f := range a.fault.Code.Context() {
-				if _, ok := a.fault.Context[f.Name]; !ok {
-					t.Errorf("%s: fault %d has no %s", name, a.fault.Code, f.Name)
+				v, ok := a.fault.Context[f.Name]
+				if !ok || !typed(f, v) {
+					t.Errorf("%s: fault %d has %s %v, want %+v", name, a.fault.Code, f.Name, v, f)
 				}
 			}
 		}
@@ -355,4 +356,18 @@ func TestDecisionsAreAllowed(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// typed reports whether a value is what the protocol's table of codes promises.
+func typed(f fault.Field, v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return f.Nullable
+	case int:
+		return f.Type == "int"
+	case string:
+		_, err := time.Parse(time.RFC3339, v)
+		return f.Type == "string" || f.Type == "datetime" && err == nil
+	}
+	return false
 }

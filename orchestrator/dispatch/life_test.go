@@ -29,7 +29,7 @@ func (s *site) leads() {
 
 // Whatever a task is at, a cancel of it is stored at once; of what has not begun it is the end. Late and repeated ones
 // change nothing.
-func TestCancelAtEveryPhase(t *testing.T) {
+func TestRuleCancelAtEveryPhase(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -77,7 +77,7 @@ func TestCancelAtEveryPhase(t *testing.T) {
 }
 
 // What may not be repeated ends by force only, once its holder has certainly had time to stop.
-func TestCancelByForce(t *testing.T) {
+func TestRuleCancelByForce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -103,7 +103,7 @@ func TestCancelByForce(t *testing.T) {
 
 // A cancel of what was just taken away for silence is stored at once, and ends it when settled. Its old holder may
 // still say that it was faster.
-func TestCancelOfASilentHolder(t *testing.T) {
+func TestRuleCancelOfASilentHolder(t *testing.T) {
 	t.Parallel()
 	cfg := brisk
 	cfg.Lease = time.Second // time enough to ask before it is settled
@@ -136,7 +136,7 @@ func TestCancelOfASilentHolder(t *testing.T) {
 	}
 }
 
-func TestRetryAfterItsDelay(t *testing.T) {
+func TestRuleRetryAfterItsDelay(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -159,7 +159,7 @@ func TestRetryAfterItsDelay(t *testing.T) {
 	}
 }
 
-func TestGoneMovesAtOnce(t *testing.T) {
+func TestRuleReconcileGoneMovesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{Name: "one", LeaderQuiet: time.Second}) // a lease of 30 s
 	s.leads()
@@ -175,7 +175,7 @@ func TestGoneMovesAtOnce(t *testing.T) {
 	s.until(twice, "queued again", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseQueued && st.Deaths == 1 })
 }
 
-func TestPoison(t *testing.T) {
+func TestRulePoison(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, Config{Name: "one", LeaderQuiet: time.Second})
 	s.leads()
@@ -191,7 +191,7 @@ func TestPoison(t *testing.T) {
 	}
 }
 
-func TestSilenceTakesTwoSteps(t *testing.T) {
+func TestRuleReconcileSilentThenSettled(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -207,7 +207,7 @@ func TestSilenceTakesTwoSteps(t *testing.T) {
 	}
 }
 
-func TestQueueTimeout(t *testing.T) {
+func TestRuleQueueTimeout(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -218,7 +218,7 @@ func TestQueueTimeout(t *testing.T) {
 	}
 }
 
-func TestDeadline(t *testing.T) {
+func TestRuleDeadline(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -234,7 +234,7 @@ func TestDeadline(t *testing.T) {
 }
 
 // A request that was taken and forgotten is put again, and the older one can start nothing any more.
-func TestAcknowledgedAndNotStarted(t *testing.T) {
+func TestRuleReconcileQueuedAcknowledged(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()
@@ -256,7 +256,7 @@ func TestAcknowledgedAndNotStarted(t *testing.T) {
 	}
 }
 
-func TestPutByHand(t *testing.T) {
+func TestRuleStray(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	s.leads()

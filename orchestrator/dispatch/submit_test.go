@@ -14,7 +14,7 @@ import (
 	"chiffon/pkg/tasklog"
 )
 
-func TestSubmitAgain(t *testing.T) {
+func TestRuleSubmitAgain(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, brisk)
 	first := order(func(o *Order) { o.Request.Custom.Chiffon.On = map[string]string{} })

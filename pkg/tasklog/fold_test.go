@@ -29,8 +29,9 @@ func same(t *testing.T, before, after State, e Entry) {
 	}
 }
 
-// Any entries in any order: whatever the log, what the document promises of its fold holds.
-func TestFoldOfAnything(t *testing.T) {
+// Any entries in any order, forged ones too: whatever the log, it has one end at most and nothing valid behind it (6.1),
+// as many executions as `started` entries, at most N of them (6.3), and void entries change nothing but the tail.
+func TestInvariantsOfAnyLog(t *testing.T) {
 	t.Parallel()
 	list, by := wants(), []writer{
 		orchestrator, orchestrator, orchestrator, orchestrator, holder, holder, holder, starter, starter,
