@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -25,6 +27,9 @@ func newUp(p *program) *cobra.Command {
 			}
 			cfg.AcceptLoss = acceptLoss
 			s, err := server.Open(cmd.Context(), cfg, p.logger(cfg.LogLevel))
+			if errors.Is(err, context.Canceled) {
+				return nil // asked to stop before it was up, and stopped
+			}
 			if err != nil {
 				return err
 			}
