@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -56,6 +55,7 @@ func TestFaults(t *testing.T) {
 		users.Go(func() { s.submit(ctx, seed+uint64(i)) })
 	}
 	users.Go(func() { s.cancel(ctx, seed) })
+	users.Go(func() { s.operate(ctx, seed) })
 	var watchers sync.WaitGroup
 	for i := range s.urls {
 		watchers.Go(func() { s.watch(judging, i) })
@@ -86,7 +86,11 @@ func TestFaults(t *testing.T) {
 			s.wrong("task %s was accepted, and is lost", id)
 		}
 	}
-	s.endAll()
+	if s.fine() {
+		b.histories(b.judged[max(0, len(b.judged)-200):])
+	}
+	settledWell := s.fine()
+	s.endAll(settledWell)
 	if err := b.witness(); err != nil {
 		s.wrong("%v", err)
 	}
@@ -153,30 +157,6 @@ func (s *site) unsettledNow() int {
 
 func (s *site) idOf(request string) subject.TaskID {
 	return tasklog.TaskID("admin", message.UUID(request))
-}
-
-// endAll asks everybody to stop, and makes sure that nothing is left.
-func (s *site) endAll() {
-	for _, group := range [][]*process{s.runners, s.orchestrators, {s.broker}} {
-		var wg sync.WaitGroup
-		for _, p := range group {
-			wg.Go(func() { p.stop(syscall.SIGTERM) })
-		}
-		wg.Wait()
-	}
-	for _, p := range s.relays {
-		p.stop(syscall.SIGKILL)
-	}
-	var pids []int
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); pause(context.Background(), 50*time.Millisecond) {
-		if pids = s.left(); len(pids) == 0 {
-			return
-		}
-	}
-	for _, pid := range pids {
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		s.wrong("process %d is left: %s", pid, strings.ReplaceAll(string(cmdline), "\x00", " "))
-	}
 }
 
 // report prints the figures, and what was wrong with all that helps to find out why.

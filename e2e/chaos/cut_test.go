@@ -18,7 +18,6 @@ import (
 
 	"chiffon/orchestrator/client"
 	"chiffon/orchestrator/view"
-	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
@@ -236,16 +235,15 @@ func (sc *scene) kept() int {
 // judge holds the task's log against the witness.
 func (sc *scene) judge(id string, ends []tasklog.Kind) {
 	b := sc.newBook()
-	c, err := broker.Connect(broker.Config{URL: sc.brokerURL, Name: "witness"})
-	if err != nil {
-		sc.Fatal(err)
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	c := sc.connect(ctx)
+	log, err := c.Task(ctx, subject.TaskID(id))
+	for ; err != nil && ctx.Err() == nil; pause(ctx, 50*time.Millisecond) { // its cut may come now
+		log, err = c.Task(ctx, subject.TaskID(id))
 	}
-	defer c.Close()
-	for m, err := range c.Range(context.Background(), subject.TasksStream, subject.Task(subject.TaskID(id)), 1) {
-		if err != nil {
-			sc.Fatal(err)
-		}
-		b.entry(m.Entry())
+	for _, e := range log {
+		b.entry(e)
 	}
 	if err := b.witness(); err != nil {
 		sc.wrong("%v", err)

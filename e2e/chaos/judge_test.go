@@ -42,6 +42,7 @@ func (b *book) look(ctx context.Context, c *broker.Client, until time.Time) {
 		}
 		st.judged = true
 		b.ended++
+		b.judged = append(b.judged, st)
 		b.whole(st)
 		return true
 	})

@@ -61,6 +61,15 @@ func (p *process) once() {
 	cmd.Env, cmd.Stdout, cmd.Stderr = p.env, log, log
 	gone := make(chan struct{})
 	defer close(gone)
+	if p.site.group != "" {
+		dir, err := os.Open(p.site.group)
+		if err != nil {
+			p.site.wrong("%s: %v", p.name, err)
+			return
+		}
+		defer dir.Close()
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+	}
 	p.mu.Lock()
 	if len(p.lives) > 0 {
 		cmd.Env = append(slices.Clone(cmd.Env), p.lives[0]...)

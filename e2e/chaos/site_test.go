@@ -9,10 +9,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,6 +96,7 @@ type site struct {
 	urls, states  []string // of the orchestrators
 	brokerURL     string
 	links         []*link // one for each runner, nil where there can be none
+	group         string  // control group of all processes; "" where there can be none
 	disk          string  // of the last runner, a small one; "" where there is none
 
 	keepers sync.WaitGroup
@@ -185,6 +188,7 @@ func newSite(t testing.TB) *site {
 func open(t testing.TB) *site {
 	t.Helper()
 	s := newSite(t)
+	s.group = s.newGroup()
 	port := free(t)
 	s.brokerURL = "nats://127.0.0.1:" + port
 	s.write(filepath.Join(s.dir, "broker.conf"), fmt.Sprintf(
@@ -259,16 +263,15 @@ func (s *site) write(path, text string) {
 // free is a port that nobody listens on just now.
 func free(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(15000 + rand.IntN(15000)) // not one that the system gives to somebody who connects
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
+	t.Fatal("no port is free")
+	return ""
 }
 
 // api is the way into an orchestrator; nil until it has written its credential.
@@ -306,6 +309,7 @@ func (s *site) close() {
 		l.remove()
 	}
 	s.freeDisk()
+	s.removeGroup()
 }
 
 // left lists the processes whose program is one of ours: supervisors and witnesses, once the others have ended.

@@ -65,6 +65,7 @@ type book struct {
 	hear    func(broker.Msg)
 	rest    []byte // of a line that was not whole yet
 	open    []*story
+	judged  []*story
 
 	executions, ended, late, overlaps int
 }
