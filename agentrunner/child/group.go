@@ -104,11 +104,12 @@ func newGroup(m mark, maxMemory int64) *group {
 	if err := os.Mkdir(g.path, 0o755); err != nil {
 		return nil
 	}
-	// Linux 5.14 has it; a group that cannot be killed is worth nothing.
-	if _, err := os.Stat(filepath.Join(g.path, "cgroup.kill")); err == nil {
+	// Linux 5.14 has cgroup.kill; a group that cannot be killed is worth nothing.
+	_, err = os.Stat(filepath.Join(g.path, "cgroup.kill"))
+	if err == nil {
 		g.dir, err = os.Open(g.path)
 	}
-	if g.dir == nil {
+	if err != nil {
 		os.Remove(g.path)
 		return nil
 	}
