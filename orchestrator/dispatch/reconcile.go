@@ -74,32 +74,36 @@ func (r *reconciler) run(ctx context.Context, jobs chan<- job, done <-chan job) 
 		if len(r.todo) > 0 {
 			out, next = jobs, r.todo[0]
 		}
+		var step func()
 		select {
 		case <-ctx.Done():
 			return
 		case out <- next:
-			r.todo = r.todo[1:]
+			step = func() { r.todo = r.todo[1:] }
 		case j := <-done:
-			r.done(j)
+			step = func() { r.done(j) }
 		case id := <-changes:
-			r.changed(id)
+			step = func() { r.changed(id) }
 		case <-agents:
 			agents = d.agents.Changed()
-			r.sweep(waiting)
+			step = func() { r.sweep(waiting) }
 		case <-r.place:
 			r.place = nil
-			r.sweep(func(t *ledger.Task) bool { return t.State.Phase == tasklog.PhaseHeld })
+			step = func() { r.sweep(func(t *ledger.Task) bool { return t.State.Phase == tasklog.PhaseHeld }) }
 		case <-look.C:
-			r.sweep(timed)
+			step = func() { r.sweep(timed) }
 		case <-sweep.C:
-			r.sweep(func(*ledger.Task) bool { return true })
+			step = func() { r.sweep(func(*ledger.Task) bool { return true }) }
 		}
-		// What a process that was stopped, or cut off, believes of others' silence is void.
+		// What a process that was stopped, or cut off, believes of others' silence is void: before it looks at anything,
+		// since it has not read yet what has come meanwhile.
 		now := time.Now()
 		if now.Sub(last) > stopped || !d.client.Connected() {
+			r.latest = nil
 			d.restart(now)
 		}
-		last = now
+		step()
+		last = time.Now() // a long look at many tasks is no stop
 	}
 }
 
