@@ -50,3 +50,51 @@ func TestJournalCannotBeWritten(t *testing.T) {
 		t.Errorf("%d errors are logged, want 1:\n%s", n, &said.text)
 	}
 }
+
+// An outcome that the disk does not take is held in memory. It is written once there is room, so that it also outlives a
+// runner that has no broker to tell it to.
+func TestOutcomeIsKeptOnceThereIsRoom(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("one", func(c *intake.Config) { c.Mend, c.Report = 50*time.Millisecond, 100*time.Millisecond })
+	d := w.door()
+	id := w.submit(order{workType: "once", params: d.params()})
+	seen := d.begun(1)
+	journal := filepath.Join(a.state, "attempts")
+	if err := os.Rename(journal, journal+".away"); err != nil {
+		t.Fatal(err)
+	}
+	w.server.Stop()
+	d.open()
+	w.eventually("the work is over", func() bool { return !d.runs(seen) })
+	w.eventually("the runner says that it is broken", func() bool { state, _ := a.State(); return state == message.StateBroken })
+	if len(a.Running()) != 1 {
+		t.Error("a runner with an outcome to tell holds nothing")
+	}
+	if err := os.Rename(journal+".away", journal); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the outcome is on disk", func() bool { return a.record(t, id).Outcome != nil })
+	a.stop(intake.ErrAtOnce)
+}
+
+// The disk is full while work runs, and the broker is there: the outcome is told all the same.
+func TestOutcomeIsToldWithoutADisk(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("one", func(c *intake.Config) { c.Mend = 50 * time.Millisecond })
+	d := w.door()
+	id := w.submit(order{workType: "once", params: d.params()})
+	d.begun(1)
+	journal := filepath.Join(a.state, "attempts")
+	if err := os.Rename(journal, journal+".away"); err != nil {
+		t.Fatal(err)
+	}
+	d.open()
+	w.entry(id, tasklog.Succeeded)
+	next := w.submit(order{workType: "talk"})
+	if err := os.Rename(journal+".away", journal); err != nil {
+		t.Fatal(err)
+	}
+	w.entry(next, tasklog.Succeeded)
+}

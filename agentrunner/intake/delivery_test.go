@@ -230,3 +230,43 @@ func TestDelivery7LeaseRunOutBeforeTheWorkBegins(t *testing.T) {
 		})
 	}
 }
+
+// junkRequests puts messages that are no requests where requests stand.
+func (w *world) junkRequests(n int) {
+	w.Helper()
+	subj := subject.Request(subject.TaskID(message.NewUUID()), agentType, subject.Any, subject.Normal)
+	for k := range n {
+		last, err := w.Send(subj, []byte("junk"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		if k%1000 == 999 || k == n-1 {
+			if err := last.Wait(w.Context()); err != nil {
+				w.Fatal(err)
+			}
+		}
+	}
+}
+
+// Many messages that are no requests are fetched many at once; what stands among them is begun, in its order.
+func TestJunkRequestsHoldUpLittle(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var want []subject.TaskID
+	for range 4 {
+		w.junkRequests(300)
+		want = append(want, w.submit(order{workType: "noop"}), w.submit(order{workType: "noop"}))
+	}
+	w.agent("one")
+	var got []subject.TaskID
+	w.until("every start", func(e tasklog.Entry, _ tasklog.State) bool {
+		if e.Kind == tasklog.Started {
+			got = append(got, e.Subject.Task)
+		}
+		return len(got) == len(want)
+	})
+	if !slices.Equal(got, want) {
+		t.Errorf("begun in the order %v, want %v", got, want)
+	}
+	w.settled(subject.Normal)
+}

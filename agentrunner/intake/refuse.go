@@ -71,14 +71,15 @@ func (i *Intake) refuse(m jetstream.Msg, e tasklog.Entry, flt *fault.Fault) {
 	if again && before.request == r.request {
 		r.away = min(2*before.away, longestAway)
 	}
-	if again || len(i.refused) < message.MaxSlots {
+	listed := again || len(i.refused) < message.MaxSlots // a heartbeat holds no more
+	if listed {
 		i.refused[r.TaskID] = r
 	}
 	i.mu.Unlock()
 	if err := m.NakWithDelay(r.away); err != nil {
 		i.cfg.Log.Debug("request is not answered", "subject", m.Subject(), "error", err)
 	}
-	if !again || before.request != r.request || before.Code != r.Code {
+	if listed && (!again || before.request != r.request || before.Code != r.Code) {
 		i.cfg.Log.Info("request is handed back", "task_id", r.TaskID, "error_code", int(r.Code), "error", text)
 		i.cfg.Changed()
 	}

@@ -49,7 +49,7 @@ type Config struct {
 	// Reply takes each answer that does not end the agent.
 	Reply func(message.HeartbeatReply)
 
-	// Changed has a heartbeat sent at once for each value that comes. Nil means never.
+	// Changed has a heartbeat sent at once when a value comes, at most every 100 ms. Nil means never.
 	Changed <-chan struct{}
 
 	// Every is the time between two heartbeats. Default 5 s.
@@ -67,6 +67,9 @@ type herald struct {
 	answered bool
 	host     *host.Host
 }
+
+// changesEvery is how often changes are told at most: there may be one for each of many requests.
+const changesEvery = 100 * time.Millisecond
 
 // remind is how often a log line says that there is no answer.
 const remind = 10 * time.Second
@@ -101,13 +104,18 @@ func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
 	h.host = host.New(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	changed, again := h.cfg.Changed, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-again:
+			changed, again = h.cfg.Changed, nil
+			continue
 		case <-timer.C:
 		case <-poked:
-		case <-h.cfg.Changed:
+		case <-changed:
+			changed, again = nil, time.After(changesEvery)
 		}
 		if err := h.beat(ctx); err != nil {
 			return err
