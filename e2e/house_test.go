@@ -3,6 +3,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,9 +42,10 @@ func run(m *testing.M) int {
 
 // A house is one installation: an orchestrator with its broker, and what was started beside it.
 type house struct {
-	tb     testing.TB
-	dir    string
-	broker string
+	tb       testing.TB
+	dir      string
+	broker   string
+	programs string // the folder with the programs it runs; "" is that of all tests
 }
 
 // patience is how long anything may take that takes a moment.
@@ -92,7 +94,7 @@ func (h *house) runner(id string, env ...string) (end func()) {
 }
 
 func (h *house) command(program string, env []string, args ...string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(programs, program), args...)
+	cmd := exec.Command(filepath.Join(cmp.Or(h.programs, programs), program), args...)
 	cmd.Dir = h.dir
 	cmd.Env = append(append(os.Environ(), h.env()...), env...)
 	return cmd

@@ -62,7 +62,7 @@ func (i *Intake) reported(ctx context.Context, s *slot) (sum report.Summary, ste
 
 func (i *Intake) readReported(ctx context.Context, s *slot) (sum report.Summary, steps int, err error) {
 	seen := map[message.UUID]bool{} // a status may be stored twice
-	for m, err := range i.cfg.Broker.Range(ctx, subject.StatusStream, subject.Status(s.task, i.cfg.Agent), 1) {
+	for m, err := range i.cfg.Broker.Current(ctx, subject.StatusStream, subject.Status(s.task, i.cfg.Agent), 1) {
 		if err != nil {
 			return sum, steps, err
 		}

@@ -36,7 +36,7 @@ func (g *Gateway) get(ctx context.Context, data []byte) broker.LogReply {
 	}
 	var reply broker.LogReply
 	size := 0
-	for m, err := range g.client.Range(ctx, subject.TasksStream, subject.Task(subject.TaskID(ask.TaskID)), ask.From) {
+	for m, err := range g.client.Current(ctx, subject.TasksStream, subject.Task(subject.TaskID(ask.TaskID)), ask.From) {
 		if err != nil {
 			return refused(fault.New(fault.AgentUnavailable, "the task log cannot be read: %v", err).
 				With("agent_id", subject.Orchestrator).With("last_heartbeat", nil))

@@ -43,7 +43,7 @@ func (m Msg) Entry() tasklog.Entry { return tasklog.Read(m.Subject, m.Header, m.
 func (c *Client) Task(ctx context.Context, id subject.TaskID) ([]tasklog.Entry, error) {
 	var entries []tasklog.Entry
 	var r tasklog.Reader
-	for m, err := range c.upToDate(ctx, subject.Task(id)) {
+	for m, err := range c.Current(ctx, subject.TasksStream, subject.Task(id), 1) {
 		if err != nil {
 			return nil, fmt.Errorf("read the log of task %s: %w", id, err)
 		}
@@ -53,13 +53,13 @@ func (c *Client) Task(ctx context.Context, id subject.TaskID) ([]tasklog.Entry, 
 	return entries, nil
 }
 
-// upToDate yields what the task log holds on a subject. In a cluster any server answers direct gets, with what it has
-// applied so far: a beginning of the truth. Whoever was just refused and reads on would take its own entry for missing.
-// The leader tells the rest.
-func (c *Client) upToDate(ctx context.Context, filter string) iter.Seq2[Msg, error] {
+// Current is Range for decisions. In a cluster any server answers direct gets, with what it has applied so far: a
+// beginning of the truth. Whoever was just refused and reads on would take its own entry for missing. The leader tells
+// the rest.
+func (c *Client) Current(ctx context.Context, stream, filter string, from uint64) iter.Seq2[Msg, error] {
 	return func(yield func(Msg, error) bool) {
-		next := uint64(1)
-		for m, err := range c.Range(ctx, subject.TasksStream, filter, 1) {
+		next := max(from, 1)
+		for m, err := range c.Range(ctx, stream, filter, next) {
 			if !yield(m, err) || err != nil {
 				return
 			}
@@ -67,7 +67,7 @@ func (c *Client) upToDate(ctx context.Context, filter string) iter.Seq2[Msg, err
 		}
 		for c.nc.ConnectedClusterName() != "" {
 			bounded, cancel := c.bounded(ctx)
-			m, found, err := c.leaderGet(bounded, subject.TasksStream, map[string]any{"seq": next, "next_by_subj": filter})
+			m, found, err := c.leaderGet(bounded, stream, map[string]any{"seq": next, "next_by_subj": filter})
 			cancel()
 			if err == nil && !found || !yield(m, err) || err != nil {
 				return
@@ -86,7 +86,7 @@ const (
 
 // Range yields what a stream holds now on a subject (wildcards allowed), from a sequence on. It ends where the
 // stream ended when it was asked last; an error is the last thing it yields. Nothing is missing between two messages
-// that it yields.
+// that it yields. In a cluster the newest may be missing: see Current.
 func (c *Client) Range(ctx context.Context, stream, filter string, from uint64) iter.Seq2[Msg, error] {
 	return func(yield func(Msg, error) bool) {
 		for more := true; more; {
