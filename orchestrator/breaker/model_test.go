@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,7 +63,7 @@ func TestTransitionsAreTheModels(t *testing.T) {
 			var r record
 			var m model
 			var seq uint64
-			story := ""
+			var story strings.Builder
 			for range 5 + random.IntN(25) {
 				seq++
 				now := time.Now()
@@ -70,31 +71,31 @@ func TestTransitionsAreTheModels(t *testing.T) {
 				switch what := random.IntN(12); {
 				case what < 6:
 					k := []Kind{Failure, Failure, Loss, Void, Success, Loss}[what]
-					story += fmt.Sprintf(" fact %d", k)
+					story.WriteString(fmt.Sprintf(" fact %d", k))
 					m.fact(k, now)
 					r = r.count(Cooldown, Fact{Kind: k, Reason: "r", Seq: seq, At: now})
 					r = r.count(Cooldown, Fact{Kind: Failure, Reason: "again", Seq: seq, At: now}) // counted once
 				case what < 9:
 					d := time.Duration(random.IntN(4)) * 7 * time.Second
-					story += " " + d.String()
+					story.WriteString(" " + d.String())
 					time.Sleep(d)
 				case what == 9:
 					time.Sleep(VoidTime + 1)
-					story += " long"
+					story.WriteString(" long")
 				case what == 10 && m.state == gobreaker.StateOpen && random.IntN(2) == 0: // the clock was set back: asked before its time
-					story += " probe"
+					story.WriteString(" probe")
 					m.state = gobreaker.StateHalfOpen
 					r = r.probe(Cooldown)
 				case m.state == gobreaker.StateOpen && !now.Before(m.until):
-					story += " probe"
+					story.WriteString(" probe")
 					m.state = gobreaker.StateHalfOpen
 					r = r.probe(Cooldown)
 				case m.state == gobreaker.StateHalfOpen && random.IntN(2) == 0:
-					story += " answer"
+					story.WriteString(" answer")
 					m.state, m.row = gobreaker.StateClosed, 0
 					r = r.succeed(Cooldown)
 				case m.state == gobreaker.StateHalfOpen:
-					story += " silence"
+					story.WriteString(" silence")
 					m.fail(now)
 					r = r.fail(Cooldown, "silent")
 				}
@@ -102,11 +103,11 @@ func TestTransitionsAreTheModels(t *testing.T) {
 				s := r.shared()
 				if s.State != m.state || r.Failures != m.row || s.State == gobreaker.StateOpen && !s.Expiry.Equal(m.until) {
 					t.Fatalf("seed %d, schedule %d:%s\nis %v until %v after %d failures, want %v until %v after %d",
-						seed, schedule, story, s.State, s.Expiry, r.Failures, m.state, m.until, m.row)
+						seed, schedule, story.String(), s.State, s.Expiry, r.Failures, m.state, m.until, m.row)
 				}
 				if v := r.view("a"); v.State != s.State.String() || (v.Until != nil) != (s.State == gobreaker.StateOpen) ||
 					(v.Failures > 0) != (v.Reason != "") {
-					t.Fatalf("seed %d, schedule %d:%s\nview %+v", seed, schedule, story, v)
+					t.Fatalf("seed %d, schedule %d:%s\nview %+v", seed, schedule, story.String(), v)
 				}
 				if before != m.state {
 					seen[before.String()+" to "+m.state.String()]++

@@ -179,3 +179,34 @@ func TestGet(t *testing.T) {
 		t.Errorf("an unknown verb = %+v, %v", r, err)
 	}
 }
+
+// The reply tells an agent what people and its breaker say, and no longer once that is over.
+func TestReplyTellsOfPausesAndDrains(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	if r := s.beat(subject.Heartbeat("a"), beat); r.PausedUntil != nil || r.Drain || r.Notice != "" {
+		t.Errorf("nobody has said anything: %+v", r)
+	}
+	if err := s.gate.Pause(t.Context(), "a", until, "new disk", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.beat(subject.Heartbeat("a"), beat); r.PausedUntil == nil || !r.PausedUntil.Equal(until) || r.Drain || !strings.Contains(r.Notice, "new disk") {
+		t.Errorf("paused: %+v", r)
+	}
+	if r := s.beat(subject.Heartbeat("b"), strings.Replace(beat, `"a"`, `"b"`, 1)); r.PausedUntil != nil {
+		t.Errorf("another agent: %+v", r)
+	}
+	if err := s.gate.Drain(t.Context(), "a", until, "", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.beat(subject.Heartbeat("a"), beat); r.PausedUntil != nil || !r.Drain || r.DrainUntil == nil || !r.DrainUntil.Equal(until) {
+		t.Errorf("drained: %+v", r)
+	}
+	if err := s.gate.Resume(t.Context(), "a", "admin"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.beat(subject.Heartbeat("a"), beat); r.PausedUntil != nil || r.Drain || r.DrainUntil != nil || r.Notice != "" {
+		t.Errorf("resumed: %+v", r)
+	}
+}

@@ -95,7 +95,8 @@ type Registry struct {
 	agents  map[subject.AgentID]*Agent
 	listed  map[message.Running]time.Time // when an attempt was last in a heartbeat
 	unsaved map[subject.AgentID]bool
-	changed chan struct{} // closed and replaced when an agent comes, goes or changes what it offers
+	newer   map[subject.AgentID]bool // what is stored of them is of a newer version
+	changed chan struct{}            // closed and replaced when an agent comes, goes or changes what it offers
 	wake    chan struct{}
 }
 
@@ -103,7 +104,7 @@ type Registry struct {
 func Open(ctx context.Context, kv jetstream.KeyValue, lease time.Duration, log *slog.Logger) (*Registry, error) {
 	r := &Registry{
 		lease: lease, log: log, kv: kv,
-		agents: map[subject.AgentID]*Agent{}, unsaved: map[subject.AgentID]bool{},
+		agents: map[subject.AgentID]*Agent{}, unsaved: map[subject.AgentID]bool{}, newer: map[subject.AgentID]bool{},
 		listed:  map[message.Running]time.Time{},
 		changed: make(chan struct{}), wake: make(chan struct{}, 1),
 	}

@@ -51,10 +51,13 @@ func (r *Registry) save(ctx context.Context) error {
 	r.mu.Lock()
 	todo := map[subject.AgentID]stored{}
 	for id := range r.unsaved {
+		if r.newer[id] {
+			continue // what is stored of it says more than this program knows
+		}
 		a := r.agents[id]
 		hb := a.Heartbeat
 		hb.Running, hb.Refused = nil, nil
-		todo[id] = stored{Version: 1, FirstSeen: a.FirstSeen, Heartbeat: hb}
+		todo[id] = stored{Version: version, FirstSeen: a.FirstSeen, Heartbeat: hb}
 	}
 	clear(r.unsaved)
 	r.mu.Unlock()
@@ -74,6 +77,10 @@ func (r *Registry) save(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// version is that of a stored agent. One of a newer version is known here only as far as it is heard, and is not
+// overwritten: the orchestrator that stored it goes on with it.
+const version = 1
+
 // stored is what the bucket holds of an agent.
 type stored struct {
 	Version   int               `json:"v"`
@@ -82,13 +89,21 @@ type stored struct {
 }
 
 func (r *Registry) restore(key string, data []byte) {
+	var known struct {
+		Version int `json:"v"`
+	}
 	var s stored
-	if err := json.Unmarshal(data, &s); err != nil || s.Version != 1 {
-		r.log.Warn("registered agent is not read", "agent_id", key, "version", s.Version, "error", err)
-		return
+	err := json.Unmarshal(data, &known)
+	if err == nil && known.Version <= version {
+		err = json.Unmarshal(data, &s)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.newer[subject.AgentID(key)] = known.Version > version
+	if err != nil || s.Version != version {
+		r.log.Warn("registered agent is not read", "agent_id", key, "version", known.Version, "error", err)
+		return
+	}
 	if a, ok := r.agents[subject.AgentID(key)]; ok && !a.Heard.IsZero() {
 		return // heard here: newer than any store
 	}

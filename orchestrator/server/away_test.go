@@ -148,7 +148,7 @@ func TestBrokerIsAway(t *testing.T) {
 
 	b.kill()
 	r.away(task)
-	b = startBroker(t, dir, strings.TrimPrefix(b.url, "nats://"))
+	startBroker(t, dir, strings.TrimPrefix(b.url, "nats://"))
 	r.ready(http.StatusOK)
 	if res := r.do(http.MethodGet, task, ""); res.StatusCode != http.StatusOK {
 		t.Errorf("GET %s = %s", task, res.Status)
