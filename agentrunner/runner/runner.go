@@ -67,7 +67,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	log.Info("agentrunner is up", "agent_type", cfg.Type, "slots", cfg.Slots, "state", dir, "version", build.Version())
+	log.Info("agentrunner is up", "agent_type", cfg.Type, "slots", cfg.Slots, "state", dir, "version", build.Version(), "control_groups", groups())
 
 	// The heartbeats go on while running work is finished, so that nobody takes it away.
 	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
@@ -134,6 +134,15 @@ func sweep(ctx context.Context, state *spool.Spool, log *slog.Logger) error {
 		return fmt.Errorf("%w: end it by hand, or restart the host, before this agent is started again", err)
 	}
 	return nil
+}
+
+// groups is where the work gets control groups of its own, or why it gets none.
+func groups() string {
+	home, err := child.Home()
+	if err != nil {
+		return err.Error()
+	}
+	return home
 }
 
 // How the broker is waited for.
