@@ -22,6 +22,7 @@ type world struct {
 	refusal   time.Duration // for which an agent goes on saying that it has refused a request, and is not tried again
 	lostAfter time.Duration
 	agents    []registry.Agent
+	byID      map[subject.AgentID]registry.Agent // the same, made when it is first asked
 	shut      func(id subject.AgentID) gate.Shut
 	listed    func(id subject.TaskID, attempt int, boot uint64) time.Time
 	consumer  func(name string) (delivered, acked uint64)

@@ -118,11 +118,12 @@ func New(cfg Config, client *broker.Client, views *ledger.Ledger, agents *regist
 // Lease is how long a holder may go without confirming.
 func (d *Dispatcher) Lease() time.Duration { return d.cfg.Lease }
 
-// Beside Config.Sweep the reconciler looks every lookEvery at what waits for a moment. A pause of stopped in its own
-// ticks means that this process was stopped.
+// Beside Config.Sweep the reconciler looks every lookEvery at what waits for a moment, and every pulseEvery at what
+// somebody holds. A pause of stopped in its own ticks means that this process was stopped.
 const (
-	lookEvery = 250 * time.Millisecond
-	stopped   = 5 * time.Second
+	lookEvery  = 250 * time.Millisecond
+	pulseEvery = time.Second
+	stopped    = 5 * time.Second
 )
 
 // Run leads if nobody else does, and while it leads repairs what delivery cannot, until ctx ends.

@@ -10,12 +10,14 @@ import (
 )
 
 func (w *world) agent(id subject.AgentID) (registry.Agent, bool) {
-	for _, a := range w.agents {
-		if a.AgentID == id {
-			return a, true
+	if w.byID == nil {
+		w.byID = map[subject.AgentID]registry.Agent{}
+		for _, a := range w.agents {
+			w.byID[a.AgentID] = a
 		}
 	}
-	return registry.Agent{}, false
+	a, ok := w.byID[id]
+	return a, ok
 }
 
 // can reports whether an agent could do a task, were it live and free.

@@ -63,8 +63,9 @@ func (d *Dispatcher) reconcile(ctx context.Context) error {
 func (r *reconciler) run(ctx context.Context, jobs chan<- job, done <-chan job) {
 	d := r.d
 	changes, agents := d.ledger.Changes(ctx), d.agents.Changed()
-	look, sweep := time.NewTicker(lookEvery), time.NewTicker(d.cfg.Sweep)
+	look, pulse, sweep := time.NewTicker(lookEvery), time.NewTicker(pulseEvery), time.NewTicker(d.cfg.Sweep)
 	defer look.Stop()
+	defer pulse.Stop()
 	defer sweep.Stop()
 	last := time.Now()
 	d.restart(last)
@@ -92,6 +93,8 @@ func (r *reconciler) run(ctx context.Context, jobs chan<- job, done <-chan job) 
 			step = func() { r.sweep(func(t *ledger.Task) bool { return t.State.Phase == tasklog.PhaseHeld }) }
 		case <-look.C:
 			step = func() { r.sweep(timed) }
+		case <-pulse.C:
+			step = func() { r.sweep(inHand) }
 		case <-sweep.C:
 			step = func() { r.sweep(func(*ledger.Task) bool { return true }) }
 		}
@@ -111,6 +114,12 @@ func (r *reconciler) run(ctx context.Context, jobs chan<- job, done <-chan job) 
 func waiting(t *ledger.Task) bool {
 	p := t.State.Phase
 	return p == tasklog.PhaseHeld || p == tasklog.PhaseQueued || p == tasklog.PhaseRunning || p == tasklog.PhaseCancelling
+}
+
+// inHand chooses what somebody holds: those tasks are not many, and the sooner a silent holder is noticed the sooner
+// its work goes on.
+func inHand(t *ledger.Task) bool {
+	return t.State.Phase == tasklog.PhaseRunning || t.State.Phase == tasklog.PhaseCancelling
 }
 
 // timed chooses what waits for a moment that is short, or for a slot that somebody may have left.
