@@ -62,6 +62,10 @@ func newAgentResume(p *program) *cobra.Command {
 		ValidArgsFunction: p.agentIDs,
 		RunE: p.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			a, err := c.ResumeAgent(cmd.Context(), args[0])
+			if err == nil && !p.json() && a.Breaker == nil {
+				p.out.say("%s  gets work again", visible(a.AgentID)) // its own word may still be another
+				return nil
+			}
 			return p.said(cmd.Context(), c, args[0], a, err)
 		}),
 	}
