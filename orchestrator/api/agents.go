@@ -101,7 +101,7 @@ func (a *API) agent(_ context.Context, in *AgentPath) (*agentAnswer, error) {
 	now := time.Now()
 	agent, ok := a.cfg.Agents.Agent(subject.AgentID(in.ID), now)
 	if !ok {
-		return nil, problem(http.StatusNotFound, "no agent "+in.ID+" has registered", Detail{Location: "path.id", Message: "is unknown"})
+		return nil, a.noAgent(in.ID)
 	}
 	v := agent.View()
 	a.cfg.Gate.Describe(&v, now)

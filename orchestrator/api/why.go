@@ -12,6 +12,7 @@ import (
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/view"
 	"chiffon/orchestrator/why"
+	"chiffon/pkg/near"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -87,12 +88,25 @@ func (a *API) whyAgent(_ context.Context, in *AgentPath) (*whyAnswer, error) {
 	now := time.Now()
 	agent, ok := a.cfg.Agents.Agent(subject.AgentID(in.ID), now)
 	if !ok {
-		return nil, problem(http.StatusNotFound, "no agent "+in.ID+" has registered", Detail{Location: "path.id", Message: "is unknown"})
+		return nil, a.noAgent(in.ID)
 	}
 	open := a.cfg.Ledger.Open(func(t *ledger.Task) bool {
 		return t.Type == agent.AgentType || t.State.Holder == in.ID
 	})
 	return &whyAnswer{Body: why.Agent(agent, open, a.facts(now))}, nil
+}
+
+// noAgent says that an agent is unknown, and which one may be meant.
+func (a *API) noAgent(id string) *Problem {
+	text := "no agent " + id + " has registered"
+	var known []string
+	for _, agent := range a.cfg.Agents.Agents(time.Now()) {
+		known = append(known, string(agent.AgentID))
+	}
+	if meant := near.Word(id, known, 2); meant != "" {
+		text += ": did you mean " + meant + "?"
+	}
+	return problem(http.StatusNotFound, text, Detail{Location: "path.id", Message: "is unknown"})
 }
 
 func (a *API) history(ctx context.Context, in *historyInput) (*historyAnswer, error) {

@@ -165,6 +165,11 @@ func (r *reconciler) changed(id subject.TaskID) {
 	if t.Ended() || t.State.Phase == tasklog.PhaseRunning {
 		r.d.begun(t.ID)
 	}
+	if t.State.Phase == tasklog.PhaseCancelling {
+		// Every orchestrator answers heartbeats, and the first answer counts: each pokes once it knows of the cancel
+		// itself, so that the last of them is followed by an answer that tells of it.
+		r.d.poke(t.State.Holder)
+	}
 	if t.Ended() || t.State.Phase == tasklog.PhaseHeld {
 		r.placeSoon()
 		return
