@@ -25,6 +25,22 @@ func TestJunkIsRemoved(t *testing.T) {
 	junk := subject.TaskID(message.NewUUID())
 	s.put(subject.Event(junk, "evil"), "junk")
 	s.put(subject.Event(junk, "evil"), "junk")
+	// And what stood before a first entry is removed while that is being stored: the task is there all the same.
+	late := order()
+	raced := tasklog.TaskID(late.By, late.Request.RequestID)
+	s.put(subject.Event(raced, "evil"), "junk")
+	if _, _, err := s.d.Submit(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PurgeTask(t.Context(), subject.TasksStream, raced, s.state(raced).RequestSeq-1); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.state(raced); st.Phase != tasklog.PhaseQueued || st.Void != 0 {
+		t.Errorf("the task is %+v, want queued with nothing before", st)
+	}
+	s.started(raced, "a", 1, 1)
+	s.ends(raced)
+	s.ended(raced, tasklog.Succeeded)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for end := time.Now().Add(patience); ; <-tick.C {

@@ -20,7 +20,7 @@ func (s State) Next(e Entry) (State, error) {
 	err := e.Err
 	switch {
 	case err != nil:
-	case e.Expect != s.TailSeq:
+	case e.Expect != s.TailSeq && !s.begins(e):
 		err = ErrExpectation
 	default:
 		err = Judge(s, e)
@@ -34,6 +34,12 @@ func (s State) Next(e Entry) (State, error) {
 		return s, err
 	}
 	return s.apply(e), nil
+}
+
+// begins reports whether an entry begins a task whose log has nothing before it any more: it stood behind void entries,
+// which were removed while it was stored.
+func (s State) begins(e Entry) bool {
+	return s.TailSeq == 0 && (e.Kind == Submitted || e.Kind == Held) && e.Attempt == 0
 }
 
 // A Reader folds a log entry by entry, for who keeps the log in memory. Its zero value has read nothing.

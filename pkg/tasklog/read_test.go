@@ -151,9 +151,32 @@ func TestPutThereByHand(t *testing.T) {
 		}
 	}
 	var l log
+	if err := l.put(Read(subject.Event(task, "web-1"), nil, nil, 3, zero)); err == nil {
+		t.Error("an event without headers counts")
+	}
 	d := want{kind: Submitted}.draft(t, orchestrator, 0, 5) // well formed, and expects what is not there
 	if err := l.put(stored(d, 9)); err != ErrExpectation || l.state.Stray == nil || l.state.Stray.Code != fault.InvalidMessage {
 		t.Errorf("wrong expectation: %v, stray %v", err, l.state.Stray)
+	}
+}
+
+// What stood before the first entry may have been removed while it was stored. Only what begins a task may stand so.
+func TestRuleFirstEntryBehindWhatIsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, k := range Kinds {
+		by := orchestrator
+		if k == Started {
+			by = starter
+		}
+		var l log
+		err := l.put(stored(want{kind: k, code: fault.Timeout}.draft(t, by, 0, 5), 9))
+		if begins := k == Submitted || k == Held; begins != (err == nil) || begins != (l.state.Phase != PhaseNone) {
+			t.Errorf("%s: %v, phase %s", k, err, l.state.Phase)
+		}
+	}
+	var l log
+	if err := l.put(stored(want{kind: Held}.draft(t, orchestrator, 1, 5), 9)); err == nil {
+		t.Error("a request held after an attempt begins a task")
 	}
 }
 
