@@ -102,6 +102,10 @@ func TestRetry(t *testing.T) {
 	if f := failed.Message.Failure; f.Code != fault.ResourceLimitExceeded || at == nil || at.Sub(failed.Time) > time.Second || at.Before(failed.Time) {
 		t.Errorf("attempt failed with %+v, retry at %v", f, at)
 	}
+	c := failed.Message.Failure.Context
+	if used, ok := c["required"].(int); c["limit_name"] != "max_memory_mb" || c["available"] != 16 || !ok || used < 16 {
+		t.Errorf("attempt failed with the context %v", c)
+	}
 	w.requeue(id, o)
 	if f := w.entry(id, tasklog.Error).Message.Failure; f.Code != fault.ResourceLimitExceeded {
 		t.Errorf("ended with %+v", f)

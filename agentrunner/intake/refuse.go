@@ -66,10 +66,11 @@ func (i *Intake) refuse(m jetstream.Msg, e tasklog.Entry, flt *fault.Fault) {
 	r := refusal{
 		Refusal: message.Refusal{TaskID: e.Subject.Task, Code: flt.Code, Message: text}, request: e.Seq, at: time.Now(), away: later,
 	}
+	longest := max(min(longestAway, i.lease()/2), later) // so that it is shown all the time
 	i.mu.Lock()
 	before, again := i.refused[r.TaskID]
 	if again && before.request == r.request {
-		r.away = min(2*before.away, longestAway)
+		r.away = min(2*before.away, longest)
 	}
 	listed := again || len(i.refused) < message.MaxSlots // a heartbeat holds no more
 	if listed {

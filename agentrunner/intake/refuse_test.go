@@ -34,16 +34,16 @@ func TestRefusalBeforeTheStart(t *testing.T) {
 			w := newWorld(t)
 			var told atomic.Int32
 			a := w.agent("one", func(c *intake.Config) {
-				c.Lease = time.Second
+				c.Lease = 3 * time.Second
 				c.Changed = func() { told.Add(1) }
 				c.Room = func(context.Context) host.Room { return host.Room{MemoryMB: 1000, VRAMMB: 500, VRAMFreeMB: 300} }
 			})
 			test.order.priority = subject.Critical
 			id := w.submit(test.order)
 			w.entry(w.submit(order{workType: "talk", hints: &message.Hints{MaxMemoryMB: 1000, GPUVRAMMB: 300}}), tasklog.Succeeded)
-			w.eventually("it is refused", func() bool { return len(a.Refused()) == 1 })
-			r := a.Refused()[0]
-			if r.TaskID != id || r.Code != test.code || !strings.Contains(r.Message, test.says) {
+			var all []message.Refusal
+			w.eventually("it is refused", func() bool { all = a.Refused(); return len(all) == 1 })
+			if r := all[0]; r.TaskID != id || r.Code != test.code || !strings.Contains(r.Message, test.says) {
 				t.Errorf("refused %+v, want %d with %q", r, int(test.code), test.says)
 			}
 			w.eventually("it comes again", func() bool { return w.waiting(subject.Critical).NumRedelivered > 0 })
@@ -76,8 +76,9 @@ func TestMemoryIsPromisedOnce(t *testing.T) {
 	first := w.submit(order{workType: "gate", params: d.params(), hints: &message.Hints{MaxMemoryMB: 600}})
 	d.begun(1)
 	second := w.submit(order{workType: "talk", hints: &message.Hints{MaxMemoryMB: 600}})
-	w.eventually("the second is refused", func() bool { return len(a.Refused()) == 1 })
-	if r := a.Refused()[0]; r.TaskID != second || !strings.Contains(r.Message, "400 can be had now") {
+	var all []message.Refusal
+	w.eventually("the second is refused", func() bool { all = a.Refused(); return len(all) == 1 })
+	if r := all[0]; r.TaskID != second || !strings.Contains(r.Message, "400 can be had now") {
 		t.Errorf("refused %+v", r)
 	}
 	w.entry(w.submit(order{workType: "talk", hints: &message.Hints{MaxMemoryMB: 400}}), tasklog.Succeeded)
