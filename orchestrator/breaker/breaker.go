@@ -19,10 +19,6 @@ const (
 	Voids    = 3                // entries that do not count, none of them VoidTime after the one before, open it
 	Cooldown = 60 * time.Second // how long it is open before the agent is asked for a sign of life
 	VoidTime = time.Hour
-
-	// sameLoss is how long after a lost attempt another one is the same loss: a runner that dies with five tasks in
-	// hand has failed once.
-	sameLoss = 10 * time.Second
 )
 
 // version is that of a stored record. One of a newer version is overwritten by nothing but a person's reset.
@@ -37,8 +33,8 @@ type record struct {
 	Since    time.Time       `json:"since,omitzero"`   // it came into its state
 	Voids    int             `json:"voids,omitempty"`
 	VoidAt   time.Time       `json:"void_at,omitzero"`
-	LossAt   time.Time       `json:"loss_at,omitzero"`
-	Seq      uint64          `json:"seq,omitempty"` // the last entry of the task log that was counted
+	LostSeq  uint64          `json:"lost_seq,omitempty"` // the last entry of the task log that counted as a failed attempt
+	Seq      uint64          `json:"seq,omitempty"`      // the last entry of the task log that was counted
 }
 
 // A cell is the store that gobreaker shares its state through, for the length of one step: a step is decided here, and
@@ -144,6 +140,7 @@ type Fact struct {
 	Kind   Kind
 	Reason string    // for people, of what is no success
 	Seq    uint64    // of the entry that tells it
+	Start  uint64    // of the entry that began the attempt, of a failure; 0 is before anything that is remembered
 	At     time.Time // of that entry
 }
 
@@ -153,8 +150,7 @@ type Kind int
 // The kinds of facts.
 const (
 	Success Kind = iota + 1 // it has ended a task, in whatever way
-	Failure                 // it has recorded a fault of its own: 5001 or 5002
-	Loss                    // an attempt was taken from it, or died with its runner
+	Failure                 // an attempt has failed with 5001 or 5002, was taken from it, or died with its runner
 	Void                    // it has put an entry on a task's log that does not count
 )
 
@@ -171,17 +167,18 @@ func (r record) count(cooldown time.Duration, f Fact) record {
 	switch f.Kind {
 	case Success:
 		return r.succeed(cooldown)
-	case Loss:
-		if !r.LossAt.IsZero() && f.At.Sub(r.LossAt).Abs() < sameLoss {
+	case Failure:
+		// What was in hand already when it failed before is the same failure: a runner that dies with five tasks
+		// has failed once.
+		if f.Start < r.LostSeq {
 			return r
 		}
-		r.LossAt = f.At
+		r.LostSeq = f.Seq
 	case Void:
 		if f.At.Sub(r.VoidAt) > VoidTime {
 			r.Voids = 0
 		}
 		r.Voids, r.VoidAt = r.Voids+1, f.At
-	case Failure:
 	}
 	return r.fail(cooldown, f.Reason)
 }
@@ -189,12 +186,12 @@ func (r record) count(cooldown time.Duration, f Fact) record {
 // same reports whether a record says nothing that another does not: its place in the log alone is not worth storing.
 func (r record) same(o record) bool {
 	return string(r.Shared) == string(o.Shared) && r.Failures == o.Failures && r.Reason == o.Reason && r.Voids == o.Voids &&
-		r.VoidAt.Equal(o.VoidAt) && r.LossAt.Equal(o.LossAt) && r.Since.Equal(o.Since)
+		r.VoidAt.Equal(o.VoidAt) && r.LostSeq == o.LostSeq && r.Since.Equal(o.Since)
 }
 
 // reset is the record of a closed breaker that has counted what this one has.
 func (r record) reset(now time.Time) record {
-	return record{Version: version, Seq: r.Seq, Since: now.UTC()}
+	return record{Version: version, Seq: r.Seq, LostSeq: r.LostSeq, Since: now.UTC()}
 }
 
 // view is the breaker as people see it.

@@ -18,7 +18,7 @@ type model struct {
 	row    int // failures without a success between them
 	voids  int
 	voidAt time.Time
-	lossAt time.Time
+	lost   uint64 // the last failed attempt that was counted
 	until  time.Time
 }
 
@@ -29,7 +29,7 @@ func (m *model) fail(now time.Time) {
 	}
 }
 
-func (m *model) fact(k Kind, now time.Time) {
+func (m *model) fact(k Kind, start, seq uint64, now time.Time) {
 	if m.state != gobreaker.StateClosed {
 		return
 	}
@@ -37,10 +37,8 @@ func (m *model) fact(k Kind, now time.Time) {
 	case Success:
 		m.row = 0
 	case Failure:
-		m.fail(now)
-	case Loss:
-		if m.lossAt.IsZero() || now.Sub(m.lossAt) >= sameLoss {
-			m.lossAt = now
+		if start >= m.lost {
+			m.lost = seq
 			m.fail(now)
 		}
 	case Void:
@@ -70,11 +68,12 @@ func TestTransitionsAreTheModels(t *testing.T) {
 				before := m.state
 				switch what := random.IntN(12); {
 				case what < 6:
-					k := []Kind{Failure, Failure, Loss, Void, Success, Loss}[what]
+					k := []Kind{Failure, Failure, Failure, Void, Success, Failure}[what]
+					start := []uint64{seq, seq, uint64(random.IntN(int(seq))), 0, 0, 0}[what]
 					story.WriteString(fmt.Sprintf(" fact %d", k))
-					m.fact(k, now)
-					r = r.count(Cooldown, Fact{Kind: k, Reason: "r", Seq: seq, At: now})
-					r = r.count(Cooldown, Fact{Kind: Failure, Reason: "again", Seq: seq, At: now}) // counted once
+					m.fact(k, start, seq, now)
+					r = r.count(Cooldown, Fact{Kind: k, Reason: "r", Seq: seq, Start: start, At: now})
+					r = r.count(Cooldown, Fact{Kind: Failure, Reason: "again", Seq: seq, Start: seq, At: now}) // counted once
 				case what < 9:
 					d := time.Duration(random.IntN(4)) * 7 * time.Second
 					story.WriteString(" " + d.String())
@@ -148,5 +147,22 @@ func TestWhatGobreakerDidNotWriteIsAClosedBreaker(t *testing.T) {
 		if !r.open() {
 			t.Errorf("%s: not open after %d failures", name, Failures)
 		}
+	}
+}
+
+func TestARunnerThatDiesWithFiveTasksHasFailedOnce(t *testing.T) {
+	t.Parallel()
+	var r record
+	for seq := range uint64(Failures) {
+		r = r.count(Cooldown, Fact{Kind: Failure, Reason: "died", Start: 1 + seq, Seq: 11 + seq, At: time.Now()})
+	}
+	if r.open() || r.Failures != 1 {
+		t.Errorf("after five tasks in hand: open %v, %d failures", r.open(), r.Failures)
+	}
+	for seq := range uint64(Failures - 1) { // one after the other
+		r = r.count(Cooldown, Fact{Kind: Failure, Reason: "died", Start: 20 + 2*seq, Seq: 21 + 2*seq, At: time.Now()})
+	}
+	if !r.open() || r.Failures != Failures {
+		t.Errorf("after four more lives: open %v, %d failures", r.open(), r.Failures)
 	}
 }

@@ -22,13 +22,20 @@ import (
 type keeper struct {
 	*Set
 	leading bool
-	pending []ledger.Fact // not counted yet; of the last minute, while another leads
+	pending []seen                    // not counted yet; of the last minute, while another leads
+	starts  map[subject.TaskID]uint64 // the entries by which attempts began that have not ended
 	asked   map[subject.AgentID]time.Time
 	paused  map[subject.AgentType]time.Time // until when a type's consumers stand still; zero when they do not
 	last    time.Time
 
 	pokes sync.Mutex
 	poked map[subject.AgentID]time.Time // pokes that are not answered yet
+}
+
+// A seen fact knows when its attempt began.
+type seen struct {
+	ledger.Fact
+	start uint64
 }
 
 // A keeper looks every lookEvery. A pause of stopped in its own ticks means that this process was stopped: what it
@@ -45,7 +52,7 @@ func (s *Set) Run(ctx context.Context) error {
 	defer cancel(nil)
 	k := &keeper{
 		Set: s, asked: map[subject.AgentID]time.Time{}, paused: map[subject.AgentType]time.Time{},
-		poked: map[subject.AgentID]time.Time{}, last: time.Now(),
+		poked: map[subject.AgentID]time.Time{}, starts: map[subject.TaskID]uint64{}, last: time.Now(),
 	}
 	var wg sync.WaitGroup
 	for _, part := range []func(context.Context) error{s.follow, k.listen, k.run} {
@@ -116,13 +123,25 @@ func (k *keeper) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case f := <-facts:
-			k.pending = append(k.pending, f)
+			k.see(f)
 			if len(facts) > 0 {
 				continue
 			}
 		case <-tick.C:
 		}
 		k.look(ctx, time.Now())
+	}
+}
+
+// see takes note of a fact that is to be counted, or of an attempt's beginning.
+func (k *keeper) see(f ledger.Fact) {
+	if f.Kind == ledger.FactStarted {
+		k.starts[f.Task] = f.Seq
+		return
+	}
+	k.pending = append(k.pending, seen{f, k.starts[f.Task]})
+	if f.Kind != ledger.FactVoid {
+		delete(k.starts, f.Task)
 	}
 }
 
@@ -162,7 +181,7 @@ func (k *keeper) forgetPokes() {
 }
 
 // count takes in one fact of the log; false means that it has to come again.
-func (k *keeper) count(ctx context.Context, f ledger.Fact) bool {
+func (k *keeper) count(ctx context.Context, f seen) bool {
 	fact, counts := about(f)
 	if !counts {
 		return true
@@ -171,8 +190,8 @@ func (k *keeper) count(ctx context.Context, f ledger.Fact) bool {
 }
 
 // about is what a fact of the log means to its agent's breaker. counts is false when that is nothing.
-func about(f ledger.Fact) (fact Fact, counts bool) {
-	fact = Fact{Seq: f.Seq, At: f.Time}
+func about(f seen) (fact Fact, counts bool) {
+	fact = Fact{Seq: f.Seq, Start: f.start, At: f.Time}
 	switch f.Kind {
 	case ledger.FactEnded:
 		fact.Kind = Success
@@ -182,9 +201,9 @@ func about(f ledger.Fact) (fact Fact, counts bool) {
 			fact.Kind, fact.Reason = Failure, fmt.Sprintf("fault %d (%s) with task %s", f.Code, f.Code.Name(), f.Task)
 		}
 	case ledger.FactSilent:
-		fact.Kind, fact.Reason = Loss, fmt.Sprintf("lost task %s: it was silent for too long", f.Task)
+		fact.Kind, fact.Reason = Failure, fmt.Sprintf("lost task %s: it was silent for too long", f.Task)
 	case ledger.FactGone:
-		fact.Kind, fact.Reason = Loss, fmt.Sprintf("lost task %s: its runner died", f.Task)
+		fact.Kind, fact.Reason = Failure, fmt.Sprintf("lost task %s: its runner died", f.Task)
 	case ledger.FactVoid:
 		fact.Kind, fact.Reason = Void, fmt.Sprintf("wrote an entry that does not count to task %s: %s", f.Task, f.Why)
 	case ledger.FactStarted:
