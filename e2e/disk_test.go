@@ -87,9 +87,9 @@ func diskFull(t *testing.T) {
 	h := &house{tb: t, dir: t.TempDir()}
 	state := filepath.Join(h.dir, "state")
 	smallDisk(t, state, "64m")
-	h.up()
+	endUp := h.up()
 	witness := filepath.Join(h.dir, "witness")
-	h.runner("one", "AGENTRUNNER_ALLOW_COMMANDS=sh *", "AGENTRUNNER_SLOTS=4")
+	endRunner := h.runner("one", "AGENTRUNNER_ALLOW_COMMANDS=sh *", "AGENTRUNNER_SLOTS=4")
 	c := h.client()
 	gate := filepath.Join(h.dir, "gate")
 	script := fmt.Sprintf("echo begun >> %[1]s; while ! [ -e %[2]s ]; do sleep 0.05; done; echo out; echo ended >> %[1]s", witness, gate)
@@ -99,12 +99,23 @@ func diskFull(t *testing.T) {
 	}
 	h.until("all have begun", func() bool { return strings.Count(read(witness), "begun") == 3 })
 
-	// Nearly full: a refusal that says why, and the store still takes what runs.
-	taken := fill(t, state, 12<<20)
-	_, _, err := c.Submit(t.Context(), commandOf("true"))
-	p, ok := errors.AsType[*client.Problem](err)
-	if !ok || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Error(), "nearly full") {
-		t.Fatalf("submit on a nearly full disk: %v", err)
+	// Submissions themselves bring it to the reserve: a refusal that says why, and the store still takes what runs.
+	taken := fill(t, state, 20<<20)
+	large := commandOf("true")
+	large.Parameters = fmt.Appendf(nil, `{"argv":["sh"],"stdin":%q}`, strings.Repeat("x", 500_000))
+	large.On = map[string]string{"site": "nowhere"}
+	held := 0
+	for {
+		_, _, err := c.Submit(t.Context(), large)
+		if err == nil && held < 20 {
+			held++
+			continue
+		}
+		p, ok := errors.AsType[*client.Problem](err)
+		if !ok || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Error(), "nearly full") || held < 2 {
+			t.Fatalf("submission %d on a disk that fills: %v", held+1, err)
+		}
+		break
 	}
 	if code, out := code(t, h.cli("doctor")); code != 1 || !strings.Contains(out, "make room") {
 		t.Errorf("doctor ends with %d: %s", code, out)
@@ -135,6 +146,15 @@ func diskFull(t *testing.T) {
 	})
 	if got := read(witness); strings.Count(got, "begun") != 3 || strings.Count(got, "ended") != 3 {
 		t.Errorf("executions:\n%s", got)
+	}
+
+	// It starts on a disk with little room as well.
+	endRunner()
+	fill(t, state, 2<<20)
+	endUp()
+	h.up()
+	if out, err := h.cli("task", "list", "--state", "held", "--quiet").Output(); err != nil || strings.Count(string(out), "\n") != held {
+		t.Errorf("held after a restart: %s, %v, want %d", out, err, held)
 	}
 }
 

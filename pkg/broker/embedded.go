@@ -98,10 +98,18 @@ func (s *Server) begin() (err error) {
 // launch starts a server on the store and waits until it can be used.
 func (s *Server) launch() error {
 	cfg := s.cfg
+	room, err := RoomIn(cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("broker store: %w", err)
+	}
 	opts := &server.Options{
-		ServerName:   "chiffon",
-		JetStream:    true,
-		StoreDir:     cfg.Dir,
+		ServerName: "chiffon",
+		JetStream:  true,
+		StoreDir:   cfg.Dir,
+		// The server's default is a part of what happens to be free now. On a disk that has filled since that is less than
+		// the streams have set aside, and it would let none of them be brought up to date.
+		JetStreamMaxStore: room.All / 4 * 3,
+
 		SyncAlways:   !cfg.Relaxed,
 		SyncInterval: 100 * time.Millisecond,
 		MaxPayload:   MaxPayload,
@@ -264,14 +272,6 @@ func (s *Server) Health() error {
 		return fmt.Errorf("broker is %s: %s", h.Status, h.Error)
 	}
 	return nil
-}
-
-// StoreCapacity is how many bytes its streams may take together.
-func (s *Server) StoreCapacity() int64 {
-	if cfg := s.server().JetStreamConfig(); cfg != nil {
-		return cfg.MaxStore
-	}
-	return 0
 }
 
 // Stop ends the server: clients are told, everything acknowledged is on disk, the store is free again.

@@ -2,6 +2,8 @@ package broker
 
 import (
 	"fmt"
+	"io/fs"
+	"path/filepath"
 	"syscall"
 )
 
@@ -29,3 +31,22 @@ func RoomIn(dir string) (Room, error) {
 
 // Room is that of the store.
 func (s *Server) Room() (Room, error) { return RoomIn(s.cfg.Dir) }
+
+// StoreCapacity is how many bytes its streams are to take together: three quarters of what is free or theirs already.
+func (s *Server) StoreCapacity() int64 {
+	room, err := s.Room()
+	if err != nil {
+		return 0
+	}
+	own := int64(0)
+	_ = filepath.WalkDir(s.cfg.Dir, func(_ string, e fs.DirEntry, err error) error { // files come and go meanwhile
+		if err != nil || e.IsDir() {
+			return nil
+		}
+		if info, err := e.Info(); err == nil {
+			own += info.Size()
+		}
+		return nil
+	})
+	return (room.Free + own) / 4 * 3
+}

@@ -201,7 +201,14 @@ func TestEnsureOnASmallBroker(t *testing.T) {
 	}
 	t.Cleanup(s.Stop)
 	c := natstest.Connect(t, broker.Config{Embedded: s})
-	room := s.StoreCapacity()
+	disk, err := s.Room()
+	if err != nil {
+		t.Fatal(err)
+	}
+	room := disk.All / 4 * 3
+	if capacity := s.StoreCapacity(); capacity <= 0 || capacity > room {
+		t.Errorf("capacity %d of %d", capacity, room)
+	}
 	if err := c.Ensure(t.Context(), broker.Limits{Tasks: 8 * room, Status: 4 * room, Mail: room, Audit: room}, 1); err != nil {
 		t.Fatal(err)
 	}
