@@ -105,35 +105,39 @@ func TestRuleCancelByForce(t *testing.T) {
 // still say that it was faster.
 func TestRuleCancelOfASilentHolder(t *testing.T) {
 	t.Parallel()
-	cfg := brisk
-	cfg.Lease = time.Second // time enough to ask before it is settled
-	s := newSite(t, cfg)
+	s := newSite(t, brisk)
 	s.leads()
-	for _, faster := range []bool{false, true} {
-		id := s.submit()
-		s.started(id, "a", 1, 3)
-		s.until(id, "revoked", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseFailed && st.Silent })
-		began := time.Now()
-		if _, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin"}); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(began); took >= cfg.Lease {
-			t.Errorf("it took %v to store the cancel", took)
-		}
-		want := tasklog.Cancelled
-		if faster {
-			want = tasklog.Succeeded
-			s.ends(id)
-		}
-		end := s.ended(id, want)
-		log, err := s.Task(t.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if asked := log[len(log)-2]; asked.Kind != tasklog.CancelRequested || !faster && end.Time.Sub(asked.Time) < cfg.Lease+cfg.Grace-50*time.Millisecond {
-			t.Errorf("it ends %v after %s, want lease and grace after cancel_requested", end.Time.Sub(asked.Time), asked.Kind)
-		}
+	id := s.submit()
+	s.started(id, "a", 1, 3)
+	s.until(id, "revoked", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseFailed && st.Silent })
+	if _, err := s.d.Cancel(t.Context(), id, message.Cancel{By: "admin"}); err != nil {
+		t.Fatal(err)
 	}
+	end := s.ended(id, tasklog.Cancelled)
+	log, err := s.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if revoked := log[2]; end.Time.Sub(revoked.Time) < brisk.Lease+brisk.Grace-50*time.Millisecond {
+		t.Errorf("it ends %v after it was revoked, want lease and grace", end.Time.Sub(revoked.Time))
+	}
+
+	slow := newSite(t, Config{Name: "one", LeaderQuiet: time.Second}) // a lease of 30 s: nothing is settled here
+	id = slow.submit()
+	slow.started(id, "a", 1, 3)
+	slow.shows(id, tasklog.PhaseRunning)
+	task, _ := slow.ledger.Get(id)
+	if _, err := slow.d.act(t.Context(), task, action{kind: tasklog.AttemptFailed, silent: true, fault: fault.New(fault.Timeout, "silent")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := slow.d.Cancel(t.Context(), id, message.Cancel{By: "admin"}); err != nil {
+		t.Fatal(err)
+	}
+	if st := slow.state(id); st.Phase != tasklog.PhaseCancelling || !st.Silent {
+		t.Errorf("it is %+v, want cancelling behind silence", st)
+	}
+	slow.ends(id)
+	slow.ended(id, tasklog.Succeeded)
 }
 
 func TestRuleRetryAfterItsDelay(t *testing.T) {

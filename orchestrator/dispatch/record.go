@@ -75,7 +75,7 @@ func (r *recorder) look(ctx context.Context, now time.Time) {
 			d.log.Warn("odd thing is not put on record", "kind", o.Kind, "task_id", o.Task, "error", err)
 			return
 		}
-		d.log.Warn("odd thing is on record", "kind", o.Kind, "task_id", o.Task, "writer", o.Writer, "outcome", o.Outcome, "why", o.Why)
+		d.log.Info("odd thing is on record", "kind", o.Kind, "task_id", o.Task, "writer", o.Writer, "outcome", o.Outcome, "why", o.Why)
 		d.ledger.OnRecord(o.ID)
 	}
 	if upTo == r.marked || now.Sub(r.at) < markEvery {
