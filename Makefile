@@ -54,7 +54,7 @@ e2e: build ## the end-to-end suite: real processes, a real broker, real Ansible
 chaos: ## break everything at random, FAULTS times (300), and see that nothing is lost or done twice (SEED=… repeats a run)
 	@mkdir -p $(BIN)
 	FAULTS=$(FAULTS) SEED=$(SEED) WITHOUT='$(WITHOUT)' RACE=$$(test $(FAULTS) -gt 1000 || echo $(RACE)) \
-		go test -tags chaos -count=1 -v -timeout 12h -artifacts -outputdir $(BIN) ./e2e/chaos/
+		CUTS=$(CUTS) go test -tags chaos -count=1 -v -parallel 8 -timeout 12h -artifacts -outputdir $(BIN) ./e2e/chaos/
 
 bench: ## run the benchmarks
 	go test -run '^$$' -bench . -benchmem ./...

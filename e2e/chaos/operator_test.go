@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"chiffon/orchestrator/client"
+	"chiffon/pkg/broker"
+	"chiffon/pkg/message"
+	"chiffon/pkg/subject"
 )
 
 // operate is what somebody does who looks after the agents: they are paused, drained and resumed, and what broke is
@@ -104,4 +107,21 @@ func (b *book) histories(stories []*story) {
 		}
 		b.site.count("histories read")
 	}
+}
+
+// lateOnes counts the outcomes that came too late to be recorded.
+func (b *book) lateOnes(c *broker.Client) {
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	told := map[message.UUID]bool{} // a status may be stored twice
+	for m, err := range c.Range(ctx, subject.StatusStream, subject.AllStatuses, 1) {
+		if err != nil {
+			b.site.note("the late outcomes are not counted: %v", err)
+			return
+		}
+		if st, err := message.Decode[message.WorkStatus](m.Data); err == nil && st.Custom.Chiffon != nil && st.Custom.Chiffon.Late {
+			told[st.MessageID] = true
+		}
+	}
+	b.late = len(told)
 }

@@ -68,6 +68,7 @@ type book struct {
 	judged  []*story
 
 	executions, ended, late, overlaps int
+	longest                           time.Duration // from a task's first entry to its end
 }
 
 func (b *book) story(id subject.TaskID) *story {
