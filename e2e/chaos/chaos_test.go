@@ -121,6 +121,7 @@ func (s *site) ready() {
 			return
 		}
 		if time.Now().After(end) {
+			s.artifacts()
 			s.Fatalf("not ready after %v", patience)
 		}
 	}
@@ -179,19 +180,25 @@ func (s *site) report(seed uint64, tormented, settled time.Duration, b *book) {
 	if len(s.wrongs) == 0 && !s.Failed() {
 		return
 	}
-	dir := s.ArtifactDir()
+	dir := s.artifacts()
 	s.write(filepath.Join(dir, "faults.txt"), strings.Join(s.notes, "\n")+"\n")
+	for _, text := range s.wrongs[:min(len(s.wrongs), 20)] {
+		s.Errorf("%s", text)
+	}
+	s.Errorf("%d things are wrong; the last faults:\n%s\nagain: make chaos SEED=%d FAULTS=%d\nlogs: %s",
+		len(s.wrongs), strings.Join(s.notes[max(0, len(s.notes)-40):], "\n"), seed, faultsWanted(), dir)
+}
+
+// artifacts keeps the logs and what the witness saw, and says where.
+func (s *site) artifacts() (dir string) {
+	dir = s.ArtifactDir()
 	names, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
 	for _, name := range append(names, s.witness) {
 		if err := copyFile(filepath.Join(dir, filepath.Base(name)), name); err != nil {
 			s.Logf("keep %s: %v", name, err)
 		}
 	}
-	for _, text := range s.wrongs[:min(len(s.wrongs), 20)] {
-		s.Errorf("%s", text)
-	}
-	s.Errorf("%d things are wrong; the last faults:\n%s\nagain: make chaos SEED=%d FAULTS=%d\nlogs: %s",
-		len(s.wrongs), strings.Join(s.notes[max(0, len(s.notes)-40):], "\n"), seed, faultsWanted(), dir)
+	return dir
 }
 
 func copyFile(to, from string) error {

@@ -101,6 +101,7 @@ func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
 		p.site.count("cuts")
 	case want == syscall.SIGKILL, want == syscall.SIGQUIT:
 	case want == syscall.SIGTERM && status.Signaled() && status.Signal() == syscall.SIGTERM && lived < time.Second: // it did not listen yet
+	case want == syscall.SIGTERM && p.fails && state.ExitCode() == 1 && lived < 3*time.Second: // it was about to fail
 	case want == syscall.SIGTERM && state.ExitCode() != 0 && p.name != "broker":
 		p.site.wrong("%s was asked to stop, and ended with %s", p.name, state)
 	case want == nil && status.Signaled():
