@@ -231,9 +231,13 @@ func (l *load) check(h *house, url string, kills []time.Time) {
 	defer c.Close()
 	var ends []time.Time
 	for id := range l.accepted {
-		task, err := l.c.Wait(h.tb.Context(), id)
-		if err != nil || task.State != view.Succeeded {
-			h.tb.Errorf("task %s is %s, %v", id, task.State, err)
+		var task client.Task
+		h.until("task "+id+" has ended", func() bool {
+			task, err = l.c.Task(h.tb.Context(), id)
+			return err == nil && task.EndedAt != nil
+		})
+		if task.State != view.Succeeded {
+			h.tb.Errorf("task %s is %s", id, task.State)
 			continue
 		}
 		ends = append(ends, *task.EndedAt)
