@@ -16,6 +16,7 @@ import (
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/together"
 )
 
 // A keeper counts and asks, while its orchestrator leads. Its fields belong to one goroutine, but for poked.
@@ -48,25 +49,11 @@ const (
 
 // Run follows what is stored and, while this orchestrator leads, counts and asks for signs of life, until ctx ends.
 func (s *Set) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	k := &keeper{
 		Set: s, asked: map[subject.AgentID]time.Time{}, paused: map[subject.AgentType]time.Time{},
 		poked: map[subject.AgentID]time.Time{}, starts: map[subject.TaskID]uint64{}, last: time.Now(),
 	}
-	var wg sync.WaitGroup
-	for _, part := range []func(context.Context) error{s.follow, k.listen, k.run} {
-		wg.Go(func() {
-			if err := part(ctx); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return together.Run(ctx, s.follow, k.listen, k.run)
 }
 
 // follow takes in what other orchestrators store.

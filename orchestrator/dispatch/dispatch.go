@@ -5,7 +5,6 @@ package dispatch
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/together"
 )
 
 // Config is what an operator sets. The zero value of a field means its default.
@@ -128,21 +128,7 @@ const (
 
 // Run leads if nobody else does, and while it leads repairs what delivery cannot, until ctx ends.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for _, part := range []func(context.Context) error{d.lead, d.reconcile, d.housekeep, d.record} {
-		wg.Go(func() {
-			if err := part(ctx); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return together.Run(ctx, d.lead, d.reconcile, d.housekeep, d.record)
 }
 
 // restart makes all timers start anew.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	"chiffon/orchestrator/dispatch"
@@ -17,6 +16,7 @@ import (
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/together"
 )
 
 // A Gateway serves agents. Run does it.
@@ -35,24 +35,10 @@ func New(client *broker.Client, agents *registry.Registry, dispatcher *dispatch.
 
 // Run answers until ctx ends.
 func (g *Gateway) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	for subj, handle := range map[string]func(context.Context, string, []byte) []byte{
-		subject.AllHeartbeats: g.heartbeat,
-		subject.AllCalls:      g.call,
-	} {
-		wg.Go(func() {
-			if err := g.client.Serve(ctx, subj, handle); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return together.Run(ctx,
+		func(ctx context.Context) error { return g.client.Serve(ctx, subject.AllHeartbeats, g.heartbeat) },
+		func(ctx context.Context) error { return g.client.Serve(ctx, subject.AllCalls, g.call) },
+	)
 }
 
 // heartbeat takes one in and answers it.
