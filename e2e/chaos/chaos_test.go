@@ -174,9 +174,9 @@ func (s *site) report(seed uint64, tormented, settled time.Duration, b *book) {
 		}
 	}
 	s.Logf("figures of SEED=%d\n| what | how many |\n| --- | --- |\n| faults | %d in %s (%.1f/s) |\n| tasks ended | %d of %d accepted |\n| executions | %d |\n"+
-		"| late results | %d |\n| executions at the same time, excused | %d |\n| longest time from submission to end | %s |\n| time to settle after the last fault | %s |\n%s",
+		"| late results | %d |\n| executions at the same time, excused | %d |\n| longest time from submission to end | %s |\n| longest that a view showed a task as open after its end | %s |\n| time to settle after the last fault | %s |\n%s",
 		seed, faults, tormented.Round(time.Second), float64(faults)/tormented.Seconds(), b.ended, len(s.accepted), b.executions,
-		b.late, b.overlaps, b.longest.Round(100*time.Millisecond), settled.Round(100*time.Millisecond), rows.String())
+		b.late, b.overlaps, b.longest.Round(100*time.Millisecond), s.lag.Round(100*time.Millisecond), settled.Round(100*time.Millisecond), rows.String())
 	if len(s.wrongs) == 0 && !s.Failed() {
 		return
 	}

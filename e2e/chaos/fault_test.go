@@ -38,7 +38,7 @@ func (s *site) faults() []fault {
 		{"SIGSTOP of the broker", 2, broker, s.freeze},
 		{"SIGSTOP of an orchestrator", 4, orchestrator, s.freeze},
 		{"SIGSTOP of a runner", 7, runner, s.freeze},
-		{"SIGSTOP of a supervisor", 3, runner, s.freezeSupervisor},
+		{"SIGSTOP of a supervisor", 8, runner, s.freezeSupervisor},
 		{"restart of the broker", 2, broker, s.restart},
 		{"restart of an orchestrator", 4, orchestrator, s.restart},
 		{"restart of a runner", 6, runner, s.restart},

@@ -70,7 +70,7 @@ func (b *book) whole(st *story) {
 	b.site.mu.Lock()
 	sub := b.site.accepted[string(st.id)]
 	shown := b.site.glances[st.id]
-	b.site.glances[st.id] = glance{state: string(st.fold.State.End)} // what is shown from now on has to be this
+	b.site.glances[st.id] = glance{state: string(st.fold.State.End), end: st.end} // what is shown from now on has to be this
 	b.site.mu.Unlock()
 	state := st.fold.State
 	b.longest = max(b.longest, st.end.Sub(st.lines[0].at))

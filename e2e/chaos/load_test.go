@@ -19,7 +19,6 @@ import (
 // A submission is what a client asked for, and was told.
 type submission struct {
 	client.Submission
-	by   string
 	once bool
 }
 
@@ -140,11 +139,12 @@ func (s *site) cancel(ctx context.Context, seed uint64) {
 		if how.Force = r.IntN(6) == 0; how.Force {
 			s.count("forced cancels")
 		}
+		asked := time.Now()
 		task, _, err := api.Cancel(call, id, how)
 		stop()
 		s.count("cancels")
 		if err == nil {
-			s.viewed(which, task.Task)
+			s.viewed(which, asked, task.Task)
 		}
 	}
 }
@@ -157,6 +157,7 @@ func (s *site) watch(ctx context.Context, which int) {
 			continue
 		}
 		call, stop := context.WithTimeout(ctx, 4*time.Second)
+		asked := time.Now()
 		page, err := api.Page(call, client.TaskQuery{Limit: 150})
 		stop()
 		if err != nil {
@@ -165,20 +166,24 @@ func (s *site) watch(ctx context.Context, which int) {
 		}
 		s.count("views")
 		for _, t := range page.Tasks {
-			s.viewed(which, t.Task)
+			s.viewed(which, asked, t.Task)
 		}
 	}
 }
 
 // A glance is what a view said of a task.
 type glance struct {
-	state   string // an end that was shown, or ""
-	attempt int    // the highest that was shown
-	agent   string // that had it
+	state   string    // an end that was shown, or ""
+	attempt int       // the highest that was shown
+	agent   string    // that had it
+	end     time.Time // by the log, once that is known
 }
 
+// maxLag is how long a view may show what is over: a while longer than an orchestrator is stopped.
+const maxLag = 15 * time.Second
+
 // viewed takes note of what a view says. Whatever showed an end has to go on showing that very end.
-func (s *site) viewed(which int, t view.Task) {
+func (s *site) viewed(which int, asked time.Time, t view.Task) {
 	id := subject.TaskID(t.TaskID)
 	s.mu.Lock()
 	g := s.glances[id]
@@ -190,7 +195,15 @@ func (s *site) viewed(which int, t view.Task) {
 		g.state = t.State
 	}
 	s.glances[id] = g
+	lag := time.Duration(0)
+	if !g.end.IsZero() && !view.Ended(t.State) {
+		lag = asked.Sub(g.end)
+		s.lag = max(s.lag, lag)
+	}
 	s.mu.Unlock()
+	if lag > maxLag {
+		s.wrong("task %s: %s shows it as %s, %v after its end", id, s.orchestrators[which].name, t.State, lag)
+	}
 	if was != "" && view.Ended(t.State) && t.State != was {
 		s.wrong("task %s: %s shows the end %s, and %s was shown before", id, s.orchestrators[which].name, t.State, was)
 	}

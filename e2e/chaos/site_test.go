@@ -114,6 +114,7 @@ type site struct {
 	recent   []string // task ids, latest last
 
 	openTasks int
+	lag       time.Duration // the longest that a view showed what was over
 }
 
 // An excuse is a time in which an agent's work could not be ended by anybody.
