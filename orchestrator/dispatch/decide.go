@@ -229,7 +229,7 @@ func (w *world) failed(t ledger.Task) (action, bool) {
 		}
 		return action{kind: tasklog.Error, fault: w.unavailable(t, "no attempt is left")}, true
 	}
-	if w.now.Before(s.RetryAt) {
+	if t.RetryIn(w.now) > 0 {
 		return action{}, false
 	}
 	return action{kind: tasklog.Queued, target: w.targetFor(t)}, true

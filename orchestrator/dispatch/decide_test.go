@@ -100,6 +100,9 @@ func forced(t *ledger.Task)     { t.State.Cancel.Force = true }
 func byDeadline(t *ledger.Task) { t.State.Cancel.Deadline, t.State.Cancel.Reason = true, "over" }
 func onAttic(t *ledger.Task)    { t.On, t.Needs = map[string]string{"site": "attic"}, []string{"gpu"} }
 func briefly(t *ledger.Task)    { t.MaxDuration = 10 * time.Second }
+func retryAt(d time.Duration) func(*ledger.Task) {
+	return func(t *ledger.Task) { t.State.RetryAt = noon.Add(d) }
+}
 func since(d time.Duration) func(*ledger.Task) {
 	return func(t *ledger.Task) { t.Seen = ago(d) }
 }
@@ -248,7 +251,9 @@ var situations = map[string]situation{
 
 	// 5.3: failed.
 	"failed, its delay is over":                   {task: do(failed), agents: all(somebody("a")), want: "queued any"},
-	"failed, its delay is not over":               {task: do(failed, func(t *ledger.Task) { t.State.RetryAt = noon.Add(1) })},
+	"failed, its delay is not over":               {task: do(failed, retryAt(1), since(time.Second-1))},
+	"failed, its agent's clock is an hour ahead":  {task: do(failed, retryAt(time.Hour), since(time.Second)), agents: all(somebody("a")), want: "queued any"},
+	"failed a third time, an hour ahead":          {task: do(failed, retryAt(time.Hour), since(4*time.Second-1), func(t *ledger.Task) { t.State.Attempt = 3 })},
 	"failed, silent, not settled":                 {task: do(failed, isSilent, since(lease+grace-1))},
 	"failed, silent, settled":                     {task: do(failed, isSilent, since(lease+grace)), want: "queued any"},
 	"failed, silent, settled for another process": {task: do(failed, isSilent, since(time.Hour)), started: lease},

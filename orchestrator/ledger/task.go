@@ -8,6 +8,7 @@ import (
 	"chiffon/orchestrator/view"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
+	"chiffon/pkg/retry"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -132,6 +133,13 @@ func (t *Task) waits() bool {
 
 // Ended reports whether the task has its end.
 func (t *Task) Ended() bool { return t.State.Phase == tasklog.PhaseEnded }
+
+// RetryIn is how long it takes until a failed task's next attempt is due: until the moment that the log names, but no
+// longer than the protocol's delay since the failure was seen. Who wrote that moment has a clock of its own, which may
+// be ahead, or this one was set back.
+func (t *Task) RetryIn(now time.Time) time.Duration {
+	return max(0, min(t.State.RetryAt.Sub(now), retry.After(t.State.Attempt+1)-now.Sub(t.Seen)))
+}
 
 // StateName is the task's state in the API's words.
 func (t *Task) StateName() string {

@@ -131,8 +131,11 @@ func TestTask(t *testing.T) {
 		"put to one agent": {task: task(tasklog.PhaseQueued, func(t *ledger.Task) { t.State.Target = "pi" }), facts: facts(agent("pi")),
 			because: []string{"1 agent of type infra: pi is about to take it", "it was put to pi 10 s ago, which is to begin it within 30 s"}, next: "it begins within moments"},
 		"the next attempt": {task: task(tasklog.PhaseFailed, failedWith(5002, "attic lost its lease"), func(t *ledger.Task) {
-			t.State.Attempt, t.State.Allowed, t.State.Holder, t.State.RetryAt = 1, 4, "attic", now.Add(3*time.Second)
-		}), because: []string{"attempt 2 of 4 starts in 3 s after 5002: attic lost its lease"}, next: "attempt 2 begins by itself"},
+			t.State.Attempt, t.State.Allowed, t.State.Holder, t.State.RetryAt, t.Seen = 3, 4, "attic", now.Add(3*time.Second), ago(time.Second)
+		}), because: []string{"attempt 4 of 4 starts in 3 s after 5002: attic lost its lease"}, next: "attempt 4 begins by itself"},
+		"the next attempt, by a clock that is ahead": {task: task(tasklog.PhaseFailed, failedWith(5002, "attic lost its lease"), func(t *ledger.Task) {
+			t.State.RetryAt, t.Seen = now.Add(time.Hour), now
+		}), because: []string{"attempt 2 of 4 starts in 1 s after 5002: attic lost its lease"}, next: "attempt 2 begins by itself"},
 		"not settled": {task: task(tasklog.PhaseFailed, failedWith(5001, "no sign of life"), func(t *ledger.Task) {
 			t.State.Attempt, t.State.Allowed, t.State.Holder, t.State.Silent = 1, 4, "attic", true
 		}), because: []string{"attempt 2 of 4 starts in 25 s after 5001: no sign of life", "attempt 1 was taken from attic for its silence: nothing is decided for another 25 s"}, next: "attempt 2 begins"},

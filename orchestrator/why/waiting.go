@@ -59,7 +59,7 @@ func (f Facts) nextAttempt(t ledger.Task) string {
 	if s.Attempt >= s.Allowed || s.Deaths >= tasklog.Poison {
 		return "the last word, for no attempt is left" + after
 	}
-	wait := s.RetryAt.Sub(f.Now)
+	wait := t.RetryIn(f.Now)
 	if s.Silent {
 		wait = max(wait, f.settles(t))
 	}
