@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/sony/gobreaker/v2"
 
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
+	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/together"
@@ -58,30 +57,16 @@ func (s *Set) Run(ctx context.Context) error {
 
 // follow takes in what other orchestrators store.
 func (s *Set) follow(ctx context.Context) error {
-	w, err := s.kv.Watch(ctx, prefix+"*")
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("watch the breakers: %w", err)
-	}
-	defer func() { _ = w.Stop() }() // ctx has ended it
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok && ctx.Err() == nil:
-				return errors.New("watch the breakers: the connection was closed")
-			case e == nil:
-			case e.Operation() == jetstream.KeyValuePut:
-				s.take(subject.AgentID(strings.TrimPrefix(e.Key(), prefix)), e.Value(), e.Revision())
-			default:
-				s.take(subject.AgentID(strings.TrimPrefix(e.Key(), prefix)), nil, 0)
-			}
+	for v, err := range broker.Changes(ctx, s.kv, prefix+"*") {
+		if err != nil {
+			return fmt.Errorf("breakers: %w", err)
 		}
+		if v.Data == nil {
+			v.Revision = 0 // whatever comes is later
+		}
+		s.take(agentOf(v.Key), v.Data, v.Revision)
 	}
+	return nil
 }
 
 // listen notes pokes of agents that live: what does not answer them has failed.

@@ -60,6 +60,8 @@ type held struct {
 
 const prefix = "breaker."
 
+func agentOf(key string) subject.AgentID { return subject.AgentID(strings.TrimPrefix(key, prefix)) }
+
 // ErrNewer comes back when a stored record is of a newer version than this program: only a reset overwrites that.
 var ErrNewer = errors.New("its breaker was stored by a newer version of the orchestrator")
 
@@ -76,14 +78,11 @@ func Open(ctx context.Context, cfg Config) (*Set, error) {
 		return nil, err
 	}
 	s := &Set{cfg: cfg, kv: kv, all: map[subject.AgentID]held{}, changed: cfg.Agents.Wake}
-	keys, err := kv.ListKeysFiltered(ctx, prefix+"*")
-	if err != nil {
-		return nil, fmt.Errorf("breakers: %w", err)
-	}
-	for key := range keys.Keys() {
-		if err := s.read(ctx, subject.AgentID(strings.TrimPrefix(key, prefix))); err != nil {
-			return nil, err
+	for v, err := range broker.Values(ctx, kv, prefix+"*") {
+		if err != nil {
+			return nil, fmt.Errorf("breakers: %w", err)
 		}
+		s.take(agentOf(v.Key), v.Data, v.Revision)
 	}
 	return s, nil
 }

@@ -5,7 +5,6 @@ package gate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -44,8 +43,9 @@ type Config struct {
 
 // A Gate keeps new work from agents. Safe for concurrent use; Run follows what is stored.
 type Gate struct {
-	cfg Config
-	kv  jetstream.KeyValue
+	cfg  Config
+	kv   jetstream.KeyValue
+	said chan struct{} // something new is held
 
 	mu    sync.RWMutex
 	words map[subject.AgentID]word
@@ -75,26 +75,20 @@ func (w word) holds(now time.Time) bool {
 // keys in the bucket: one per agent that a person has said something of.
 const prefix = "word."
 
+func agentOf(key string) subject.AgentID { return subject.AgentID(strings.TrimPrefix(key, prefix)) }
+
 // Open reads what people have said.
 func Open(ctx context.Context, cfg Config) (*Gate, error) {
 	kv, err := cfg.Client.Bucket(ctx, broker.StateBucket)
 	if err != nil {
 		return nil, err
 	}
-	g := &Gate{cfg: cfg, kv: kv, words: map[subject.AgentID]word{}}
-	keys, err := kv.ListKeysFiltered(ctx, prefix+"*")
-	if err != nil {
-		return nil, fmt.Errorf("paused agents: %w", err)
-	}
-	for key := range keys.Keys() {
-		e, err := kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
+	g := &Gate{cfg: cfg, kv: kv, said: make(chan struct{}, 1), words: map[subject.AgentID]word{}}
+	for v, err := range broker.Values(ctx, kv, prefix+"*") {
 		if err != nil {
-			return nil, fmt.Errorf("paused agent %s: %w", key, err)
+			return nil, fmt.Errorf("paused agents: %w", err)
 		}
-		g.take(subject.AgentID(strings.TrimPrefix(key, prefix)), e.Value(), e.Revision())
+		g.take(agentOf(v.Key), v.Data, v.Revision)
 	}
 	return g, nil
 }
@@ -129,7 +123,7 @@ func (g *Gate) word(id subject.AgentID) word {
 // next to nothing.
 func (g *Gate) Shut(id subject.AgentID, now time.Time) Shut {
 	if w := g.word(id); w.holds(now) {
-		return w.shut(now)
+		return w.shut(string(id), now)
 	}
 	if !g.cfg.Breakers.Shut(id) {
 		return Shut{}
@@ -151,11 +145,11 @@ func (g *Gate) Shut(id subject.AgentID, now time.Time) Shut {
 	return s
 }
 
-func (w word) shut(now time.Time) Shut {
+func (w word) shut(id string, now time.Time) Shut {
 	s := Shut{Kind: w.Kind}
 	switch {
 	case w.unread:
-		return Shut{Kind: Paused, Text: "paused: what was said of it was stored by a newer version of the orchestrator; upgrade this one, or: orchestrator agent resume"}
+		return Shut{Kind: Paused, Text: "paused: what was said of it was stored by a newer version of the orchestrator; upgrade this one, or: orchestrator agent resume " + id}
 	case w.Kind == Paused:
 		s.Until, s.Text = w.Until, "paused until "+clock(w.Until, now)
 	case now.Before(w.Until):

@@ -3,17 +3,17 @@ package gate
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/orchestrator/breaker"
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/together"
 )
 
 // A Record stands in the audit for each word of a person.
@@ -98,35 +98,34 @@ func (g *Gate) forget(ctx context.Context, id subject.AgentID, revision uint64) 
 }
 
 // Run follows what is stored, and tells agents when their pause is over, until ctx ends.
-func (g *Gate) Run(ctx context.Context) error {
-	w, err := g.kv.Watch(ctx, prefix+"*")
-	if ctx.Err() != nil {
-		return nil
+func (g *Gate) Run(ctx context.Context) error { return together.Run(ctx, g.follow, g.tidy) }
+
+func (g *Gate) follow(ctx context.Context) error {
+	for v, err := range broker.Changes(ctx, g.kv, prefix+"*") {
+		if err != nil {
+			return fmt.Errorf("paused agents: %w", err)
+		}
+		g.take(agentOf(v.Key), v.Data, v.Revision)
+		select {
+		case g.said <- struct{}{}: // the first pause to be over may be another now
+		default:
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("watch the paused agents: %w", err)
-	}
-	defer func() { _ = w.Stop() }() // ctx has ended it
-	over := time.NewTimer(time.Hour)
+	return nil
+}
+
+func (g *Gate) tidy(ctx context.Context) error {
+	over := time.NewTimer(0)
 	defer over.Stop()
 	for {
-		over.Reset(g.next(time.Now()))
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-g.said:
 		case <-over.C:
 			g.expire(ctx, time.Now())
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok && ctx.Err() == nil:
-				return errors.New("watch the paused agents: the connection was closed")
-			case e == nil:
-			case e.Operation() == jetstream.KeyValuePut:
-				g.take(subject.AgentID(strings.TrimPrefix(e.Key(), prefix)), e.Value(), e.Revision())
-			default:
-				g.take(subject.AgentID(strings.TrimPrefix(e.Key(), prefix)), nil, e.Revision())
-			}
 		}
+		over.Reset(g.next(time.Now()))
 	}
 }
 

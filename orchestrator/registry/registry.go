@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -17,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/schema"
@@ -108,19 +108,11 @@ func Open(ctx context.Context, kv jetstream.KeyValue, lease time.Duration, log *
 		listed:  map[message.Running]time.Time{},
 		changed: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
-	keys, err := kv.ListKeys(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("registered agents: %w", err)
-	}
-	for key := range keys.Keys() {
-		e, err := kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
+	for v, err := range broker.Values(ctx, kv, "*") {
 		if err != nil {
-			return nil, fmt.Errorf("registered agent %s: %w", key, err)
+			return nil, fmt.Errorf("registered agents: %w", err)
 		}
-		r.restore(key, e.Value())
+		r.restore(v.Key, v.Data)
 	}
 	return r, nil
 }

@@ -7,33 +7,37 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
+	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/together"
 )
 
 // Run stores what changed, and takes in what other orchestrators store, until ctx ends.
 func (r *Registry) Run(ctx context.Context) error {
-	w, err := r.kv.WatchAll(ctx, jetstream.UpdatesOnly())
-	if err != nil {
-		return fmt.Errorf("watch the registered agents: %w", err)
+	return together.Run(ctx, r.follow, r.keep)
+}
+
+func (r *Registry) follow(ctx context.Context) error {
+	for v, err := range broker.Changes(ctx, r.kv, "*") {
+		if err != nil {
+			return fmt.Errorf("registered agents: %w", err)
+		}
+		if v.Data != nil {
+			r.restore(v.Key, v.Data)
+		}
 	}
-	defer func() { _ = w.Stop() }() // ctx has ended it
+	return nil
+}
+
+// keep stores what changed.
+func (r *Registry) keep(ctx context.Context) error {
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case e, ok := <-w.Updates():
-			switch {
-			case !ok && ctx.Err() == nil:
-				return errors.New("watch the registered agents: the connection was closed")
-			case e != nil && e.Operation() == jetstream.KeyValuePut:
-				r.restore(e.Key(), e.Value())
-			}
-			continue
 		case <-r.wake:
 		case <-again.C:
 		}
