@@ -160,7 +160,7 @@ func (i *Intake) draft(s *slot, e ending) (tasklog.Draft, error) {
 		if kind == tasklog.AttemptFailed {
 			x.RetryAt = new(time.Now().UTC().Add(after))
 		}
-		m := message.New(i.cfg.Type, orchestrator, s.record.Trace, s.record.Request, message.FailureOf(flt.Clone().With("task_id", string(s.task))))
+		m := message.New(i.cfg.Type, orchestrator, s.record.Trace, s.record.Request, message.FailureOf(i.whole(s, flt)))
 		m.Custom = custom
 		return tasklog.Write(kind, s.task, i.own(s), m)
 	}
@@ -171,6 +171,25 @@ func (i *Intake) draft(s *slot, e ending) (tasklog.Draft, error) {
 	})
 	m.Custom = custom
 	return tasklog.Write(kind, s.task, i.own(s), m)
+}
+
+// whole is a fault with what the protocol wants of its code in the context: where the fault was found, not all of that is
+// known.
+func (i *Intake) whole(s *slot, flt *fault.Fault) *fault.Fault {
+	flt = flt.Clone().With("task_id", string(s.task))
+	know := map[string]any{}
+	switch flt.Code {
+	case fault.Timeout:
+		know["attempted_retries"], know["last_attempt"] = max(0, s.attempt-1), s.filled.UTC().Format(time.RFC3339)
+	case fault.AgentUnavailable:
+		know["agent_id"], know["last_heartbeat"] = string(i.cfg.Agent), nil
+	}
+	for name, value := range know {
+		if _, ok := flt.Context[name]; !ok {
+			flt = flt.With(name, value)
+		}
+	}
+	return flt
 }
 
 // end tells the log of an ending. The order is: outcome to disk, output to the stream, outcome to the log, record off

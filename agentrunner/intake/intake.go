@@ -96,7 +96,7 @@ type Intake struct {
 }
 
 // New makes an intake. It holds what earlier lives have left in the spool, so that the first heartbeat lists it.
-// The error says why Dir cannot be used.
+// The error says why Dir cannot be used, or that a newer version has left something there.
 func New(cfg Config) (*Intake, error) {
 	def := func(d *time.Duration, to time.Duration) {
 		if *d <= 0 {
@@ -115,6 +115,9 @@ func New(cfg Config) (*Intake, error) {
 	cfg.Slots = max(cfg.Slots, 1)
 	i := &Intake{cfg: cfg, changed: make(chan struct{}, 1), broken: make(chan struct{}, 1), slots: map[subject.TaskID]*slot{}, refused: map[subject.TaskID]refusal{}}
 	records, err := cfg.Spool.Records()
+	if errors.Is(err, spool.ErrNewer) { // nobody has heard of this life yet
+		return nil, fmt.Errorf("%w: start that version, so that what it has in hand is told", err)
+	}
 	if err != nil {
 		// What cannot be read cannot be reported either; the orchestrator sees that this life does not list it.
 		cfg.Log.Error("left in the spool", "error", err)

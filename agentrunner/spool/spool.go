@@ -22,6 +22,18 @@ import (
 // ErrInUse comes back from Open when another process works in the directory.
 var ErrInUse = errors.New("another agentrunner uses it")
 
+// ErrNewer comes back from Records for a record that a newer version has written: this one may not know what it says.
+var ErrNewer = errors.New("it was written by a newer agentrunner")
+
+// version is that of a record.
+const version = 1
+
+// stored is a record as it lies on disk. Those of before there were versions have none.
+type stored struct {
+	Version int `json:"v"`
+	Record
+}
+
 // A Record is one attempt in hand. It is written before the attempt's started entry, and again before each step that
 // a later life has to know of.
 type Record struct {
@@ -90,7 +102,7 @@ func (s *Spool) Close() error {
 
 // Put writes a record in place of the task's earlier one; it is on disk when Put returns.
 func (s *Spool) Put(r Record) error {
-	text, err := json.Marshal(r)
+	text, err := json.Marshal(stored{version, r})
 	if err == nil {
 		err = disk.Replace(s.path(r.Task), text)
 	}
@@ -138,16 +150,19 @@ func (s *Spool) Records() ([]Record, error) {
 	var all []Record
 	var bad error
 	for _, name := range names {
-		var r Record
+		var r stored
 		text, err := os.ReadFile(name)
 		if err == nil {
 			err = json.Unmarshal(text, &r)
+		}
+		if err == nil && r.Version > version {
+			err = fmt.Errorf("%w (record version %d, this one knows %d)", ErrNewer, r.Version, version)
 		}
 		if err != nil {
 			bad = errors.Join(bad, fmt.Errorf("record %s: %w", name, err))
 			continue
 		}
-		all = append(all, r)
+		all = append(all, r.Record)
 	}
 	return all, bad
 }

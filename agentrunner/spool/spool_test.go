@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"chiffon/agentrunner/spool"
@@ -72,6 +73,29 @@ func TestRecordsSurvive(t *testing.T) {
 	}
 	if got, err := s.Records(); err != nil || len(got) != 0 {
 		t.Errorf("Records() after Remove = %v, %v", got, err)
+	}
+}
+
+// What a newer version has written is not guessed at, and not lost; what one without versions has written is read.
+func TestRecordOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := open(t, dir)
+	older, newer := subject.TaskID(message.NewUUID()), subject.TaskID(message.NewUUID())
+	paths := map[string]string{}
+	for id, head := range map[subject.TaskID]string{older: "{", newer: `{"v": 2, `} {
+		path := filepath.Join(dir, "attempts", string(id)+".json")
+		if err := os.WriteFile(path, []byte(head+`"Task": "`+string(id)+`", "Attempt": 1}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths[string(id)] = path
+	}
+	got, err := s.Records()
+	if !errors.Is(err, spool.ErrNewer) || !strings.Contains(err.Error(), paths[string(newer)]) || len(got) != 1 || got[0].Task != older {
+		t.Errorf("Records = %+v, %v, want the older one and ErrNewer for %s", got, err, paths[string(newer)])
+	}
+	if _, err := os.Stat(paths[string(newer)]); err != nil {
+		t.Errorf("the newer record is gone: %v", err)
 	}
 }
 
