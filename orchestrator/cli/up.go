@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 
@@ -27,8 +25,8 @@ func newUp(p *program) *cobra.Command {
 			}
 			cfg.AcceptLoss = acceptLoss
 			s, err := server.Open(cmd.Context(), cfg, p.logger(cfg.LogLevel))
-			if errors.Is(err, context.Canceled) {
-				return nil // asked to stop before it was up, and stopped
+			if err != nil && cmd.Context().Err() != nil {
+				return nil // asked to stop before it was up, and stopped: what it was about to fail at does not matter any more
 			}
 			if err != nil {
 				return err
