@@ -98,15 +98,18 @@ func (r *reconciler) run(ctx context.Context, jobs chan<- job, done <-chan job) 
 		case <-sweep.C:
 			step = func() { r.sweep(func(*ledger.Task) bool { return true }) }
 		}
-		// What a process that was stopped, or cut off, believes of others' silence is void: before it looks at anything,
-		// since it has not read yet what has come meanwhile.
-		now := time.Now()
-		if now.Sub(last) > stopped || !d.client.Connected() {
-			r.latest = nil
-			d.restart(now)
-		}
+		r.wake(last, time.Now())
 		step()
 		last = time.Now() // a long look at many tasks is no stop
+	}
+}
+
+// wake makes all timers start anew where this process was stopped since its last step, or is cut off: what it believes
+// of others' silence is void, since it has not read yet what has come meanwhile.
+func (r *reconciler) wake(last, now time.Time) {
+	if now.Sub(last) > stopped || !r.d.client.Connected() {
+		r.latest = nil
+		r.d.restart(now)
 	}
 }
 
