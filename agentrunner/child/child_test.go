@@ -164,6 +164,19 @@ func TestStopKillsWhatIgnoresTheSignal(t *testing.T) {
 	}
 }
 
+func TestStopAgainNeverPutsTheKillOff(t *testing.T) {
+	t.Parallel()
+	p := start(t, shell(`trap "" INT TERM; echo $$; while :; do sleep 1; done`))
+	out := bufio.NewReader(p.Output())
+	pids(t, out, 1)
+	p.Stop(syscall.SIGINT, 100*time.Millisecond)
+	p.Stop(syscall.SIGTERM, time.Hour)
+	io.Copy(io.Discard, out)
+	if end := p.Wait(); !end.Stopped || end.ExitCode != 137 {
+		t.Errorf("outcome %+v, want killed", end)
+	}
+}
+
 func TestStopLetsTheProgramTidyUp(t *testing.T) {
 	t.Parallel()
 	p := start(t, shell(`trap 'echo tidy; exit 3' INT; echo $$; while :; do sleep 0.05; done`))

@@ -81,6 +81,7 @@ type supervision struct {
 	killing  bool
 	pause    time.Duration  // between the last two kills
 	next     syscall.Signal // sent when timer fires
+	killAt   time.Duration  // when a stop kills what is left, on the clock of sinceBoot; 0 while none is wanted
 	timer    *time.Timer    // until the next step of ending the tree; stopped while there is none
 	tail     tail           // what the program wrote since the caller died
 	drained  chan struct{}  // closed when all of that was read; nil while the caller lives
@@ -193,7 +194,7 @@ func (s *supervision) obey(o order) {
 	}
 }
 
-// stop begins to end the tree: signal now, SIGKILL after grace.
+// stop begins to end the tree: signal now, SIGKILL after grace, or sooner if an earlier call has said so.
 func (s *supervision) stop(signal syscall.Signal, grace time.Duration) {
 	s.outcome.Stopped = s.outcome.Stopped || !s.ended
 	if s.killing {
@@ -202,7 +203,11 @@ func (s *supervision) stop(signal syscall.Signal, grace time.Duration) {
 	s.next = signal
 	s.step()
 	if !s.killing {
-		s.timer.Reset(grace)
+		now := sinceBoot()
+		if kill := now + grace; s.killAt == 0 || kill < s.killAt {
+			s.killAt = kill
+		}
+		s.timer.Reset(s.killAt - now)
 	}
 }
 

@@ -41,6 +41,7 @@ script: |
 	"lone":      gate + "concurrency: 1\n",
 	"wide":      wide + "attempts: 2\n",
 	"wide-once": wide + "attempts: 1\n",
+	"hasty":     wide + "attempts: 2\nstop: {grace_seconds: 1}\n",
 	"glutton": strings.Replace(gate, "echo through", "x=$(head -c 30000000 /dev/zero | tr '\\0' x); sleep 60; echo $x", 1) +
 		"attempts: 2\nlimits: {max_memory_mb: 16}\n",
 	"big": `

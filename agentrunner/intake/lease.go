@@ -1,11 +1,11 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"syscall"
 	"time"
 
-	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/work"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
@@ -155,7 +155,7 @@ func (i *Intake) look(ctx context.Context, s *slot, l *leash, stopping bool) (ne
 	case h == holdLost:
 		s.stop.why = byLoss
 		s.log.Warn("attempt was taken away", "entry", e.Kind, "seq", e.Seq)
-		l.stop(&work.Stop{Reason: "the attempt was taken away from this agent", Grace: i.graceLeft(s, 0)})
+		l.stop(&work.Stop{Reason: "the attempt was taken away from this agent", Most: i.mostGrace(s)})
 	case h == holdMine:
 		if p := l.process.Load(); p != nil && s.record.Allowed > 1 { // other work runs on, through any outage
 			p.Deadline(s.lease.Load().left(time.Now()))
@@ -202,16 +202,21 @@ func (i *Intake) cancelledAgain(s *slot, e tasklog.Entry, end func(syscall.Signa
 	end(c.First(), left)
 }
 
-// graceLeft bounds the time that work may take to stop: what may be repeated must be gone when the lease is over.
-// wanted 0 leaves it to the work type where nothing presses.
-func (i *Intake) graceLeft(s *slot, wanted time.Duration) time.Duration {
+// mostGrace bounds the time that work may take to stop: what may be repeated must be gone when the lease is over. 0 means
+// that nothing presses.
+func (i *Intake) mostGrace(s *slot) time.Duration {
 	if s.record.Allowed <= 1 {
-		return wanted
+		return 0
 	}
-	if wanted <= 0 {
-		wanted = child.DefaultGrace
+	return max(s.lease.Load().left(time.Now())-i.killGrace(s), time.Millisecond)
+}
+
+// graceLeft is what of a wanted time there is to stop in; wanted 0 leaves it to the work type.
+func (i *Intake) graceLeft(s *slot, wanted time.Duration) time.Duration {
+	if most := i.mostGrace(s); most > 0 {
+		return min(wanted, most)
 	}
-	return min(wanted, max(s.lease.Load().left(time.Now())-i.killGrace(s), time.Millisecond))
+	return wanted
 }
 
 func (i *Intake) leaseOut(s *slot) *work.Stop {
@@ -239,11 +244,12 @@ func (i *Intake) cancelled(s *slot, e tasklog.Entry) *work.Stop {
 			stop.Reason = "cancelled" + because(c.Reason)
 		}
 	}
-	stop.Grace = i.graceLeft(s, stop.Grace)
+	stop.Grace, stop.Most = i.graceLeft(s, stop.Grace), i.mostGrace(s)
 	s.log.Info("stop is wanted", "reason", stop.Reason)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if at := time.Now().Add(stop.Grace); stop.Grace > 0 && (s.killAt.IsZero() || at.Before(s.killAt)) {
+	grace := cmp.Or(stop.Grace, stop.Most)
+	if at := time.Now().Add(grace); grace > 0 && (s.killAt.IsZero() || at.Before(s.killAt)) {
 		s.killAt = at
 	}
 	if stop.Signal != "" {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/intake"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
@@ -190,6 +191,24 @@ func TestCancelEndsTheWholeTree(t *testing.T) {
 				t.Errorf("told is %v, exit code %d, want %v and %d", told, end.Message.Result.ExitCode, test.told, test.exit)
 			}
 		})
+	}
+}
+
+// Work that may be repeated has the grace of its work type, where its lease leaves it that.
+func TestCancelGraceOfTheWorkType(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.agent("one", func(c *intake.Config) { c.Lease = time.Hour })
+	d := w.door()
+	id := w.submit(order{workType: "hasty", params: d.params()})
+	seen := d.begun(2)
+	w.cancel(id, message.Cancel{})
+	a.Control(message.HeartbeatReply{Cancel: []subject.TaskID{id}})
+	asked := time.Now()
+	w.entry(id, tasklog.Cancelled)
+	d.gone(seen)
+	if took := time.Since(asked); took >= child.DefaultGrace {
+		t.Errorf("killed after %v, want 1 s", took)
 	}
 }
 

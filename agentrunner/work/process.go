@@ -119,7 +119,7 @@ func (j *job) run(ctx context.Context, a Attempt, s *stepper, c child.Command) O
 	unwatch := context.AfterFunc(ctx, func() {
 		signal, grace := syscall.Signal(0), time.Duration(0)
 		if stop := cause(ctx); stop != nil {
-			signal, grace = signalOr(stop.Signal, 0), stop.Grace
+			signal, grace = stop.First(), stop.grace(j.t.grace)
 		}
 		p.Stop(signal, grace)
 	})

@@ -3,6 +3,7 @@
 package work
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"syscall"
@@ -69,6 +70,7 @@ type Outcome struct {
 type Stop struct {
 	Signal string        // as "SIGINT"; default that of the work type
 	Grace  time.Duration // until SIGKILL; default that of the work type
+	Most   time.Duration // bounds the time until SIGKILL, also that of the work type; 0 means that nothing does
 	Reason string        // for people
 	Fault  *fault.Fault  // the outcome; nil means cancelled
 }
@@ -77,6 +79,15 @@ func (s *Stop) Error() string { return "stopped: " + s.Reason }
 
 // First is the signal that comes first, 0 where that is left to the work type.
 func (s *Stop) First() syscall.Signal { return signalOr(s.Signal, 0) }
+
+// grace is how long the work has until SIGKILL; own is what its work type says.
+func (s *Stop) grace(own time.Duration) time.Duration {
+	grace := cmp.Or(s.Grace, own)
+	if s.Most > 0 {
+		return min(grace, s.Most)
+	}
+	return grace
+}
 
 // A Problem is something wrong in a file of work types.
 type Problem struct {

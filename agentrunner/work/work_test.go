@@ -237,6 +237,31 @@ func TestStop(t *testing.T) {
 	}
 }
 
+// The grace is that of the stop, else that of the work type, and never beyond what the stop allows at most.
+func TestStopGrace(t *testing.T) {
+	t.Parallel()
+	const deaf = "command: [sh, -c, 'trap \"\" TERM; echo ready; while :; do sleep 0.02; done']\nstop: {grace_seconds: "
+	for name, c := range map[string]struct {
+		own  string
+		stop Stop
+	}{
+		"that of the work type":      {"1", Stop{}},
+		"within what is allowed":     {"1", Stop{Most: time.Hour}},
+		"beyond what is allowed":     {"3600", Stop{Most: time.Millisecond}},
+		"wanted beyond what may be":  {"3600", Stop{Grace: time.Hour, Most: time.Millisecond}},
+		"wanted sooner than allowed": {"3600", Stop{Grace: time.Millisecond, Most: time.Hour}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			out := &record{seen: func(string) { cancel(&c.stop) }}
+			if got := do(t, ctx, one(t, deaf+c.own+"}"), request("x", "{}"), out); got.Status != "cancelled" || got.ExitCode != 137 {
+				t.Errorf("%+v, want it killed", got)
+			}
+		})
+	}
+}
+
 func TestProgramGoneSinceLoaded(t *testing.T) {
 	t.Parallel()
 	program := filepath.Join(t.TempDir(), "tool")
