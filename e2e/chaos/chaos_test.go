@@ -41,10 +41,15 @@ const settleTime = 3 * time.Minute
 
 // Whatever is killed, stopped, cut off or full: each accepted task gets exactly one end, and nothing runs that should
 // not.
-func TestFaults(t *testing.T) {
+func TestFaults(t *testing.T) { torture(t, false, faultsWanted()) }
+
+// Likewise where the first orchestrator has the broker in it, with a quarter of the faults.
+func TestFaultsEmbedded(t *testing.T) { torture(t, true, faultsWanted()/4) }
+
+func torture(t *testing.T, embedded bool, faults int) {
 	seed := fromEnv("SEED", rand.Uint64())
 	t.Logf("SEED=%d FAULTS=%d", seed, faultsWanted())
-	s := open(t)
+	s := open(t, embedded)
 	s.ready()
 
 	ctx, stop := context.WithCancel(context.Background())
@@ -66,7 +71,7 @@ func TestFaults(t *testing.T) {
 	c := s.connect(t.Context())
 	judge.Go(func() { b.judge(judging, c) })
 
-	s.torment(seed, faultsWanted())
+	s.torment(seed, faults)
 	tormented := time.Since(s.began)
 	s.note("no more faults")
 	stop()

@@ -179,8 +179,8 @@ type glance struct {
 	end     time.Time // by the log, once that is known
 }
 
-// maxLag is how long a view may show what is over: a while longer than an orchestrator is stopped.
-const maxLag = 15 * time.Second
+// maxLag is how long a view may show what is over: its orchestrator and the broker are stopped or away again and again.
+const maxLag = 45 * time.Second
 
 // viewed takes note of what a view says. Whatever showed an end has to go on showing that very end.
 func (s *site) viewed(which int, asked time.Time, t view.Task) {

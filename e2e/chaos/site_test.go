@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -185,26 +186,18 @@ func newSite(t testing.TB) *site {
 	return s
 }
 
-// open starts an installation: a broker of its own, two orchestrators, three runners.
-func open(t testing.TB) *site {
+// open starts an installation: a broker, in the first orchestrator or on its own, two orchestrators, three runners.
+func open(t testing.TB, embedded bool) *site {
 	t.Helper()
 	s := newSite(t)
 	s.group = s.newGroup()
 	port := free(t)
 	s.brokerURL = "nats://127.0.0.1:" + port
-	s.write(filepath.Join(s.dir, "broker.conf"), fmt.Sprintf(
-		"listen: 127.0.0.1:%s\nmax_payload: 4MB\njetstream {\n store_dir: %q\n sync_interval: always\n max_file_store: 4GB\n}\n",
-		port, filepath.Join(s.dir, "broker")))
-	s.broker = s.process("broker", []string{filepath.Join(programs, "nats-server"), "-c", filepath.Join(s.dir, "broker.conf")}, with())
 	for i := range 2 {
-		listen := "127.0.0.1:" + free(t)
-		name := fmt.Sprintf("orchestrator-%d", i+1)
-		o := s.process(name, []string{filepath.Join(programs, "orchestrator"), "up"}, with(
-			"ORCHESTRATOR_STATE="+filepath.Join(s.dir, name), "ORCHESTRATOR_LISTEN="+listen, "NATS_URL="+s.brokerURL,
-			"ORCHESTRATOR_LEASE="+lease.String(), "ORCHESTRATOR_KEEP_TASKS="+keep.String(), "ORCHESTRATOR_LOG_LEVEL=debug"))
-		o.fails = true
-		s.orchestrators, s.urls = append(s.orchestrators, o), append(s.urls, "http://"+listen)
-		s.states = append(s.states, filepath.Join(s.dir, name))
+		s.upAs(i, embedded && i == 0)
+	}
+	if s.broker = s.orchestrators[0]; !embedded {
+		s.broker = s.ownBroker(port)
 	}
 	for i := range runners {
 		s.runner(i)
@@ -216,6 +209,29 @@ func open(t testing.TB) *site {
 		s.keepers.Go(func() { p.keep(ctx) })
 	}
 	return s
+}
+
+// ownBroker prepares a NATS server.
+func (s *site) ownBroker(port string) *process {
+	s.write(filepath.Join(s.dir, "broker.conf"), fmt.Sprintf(
+		"listen: 127.0.0.1:%s\nmax_payload: 4MB\njetstream {\n store_dir: %q\n sync_interval: always\n max_file_store: 4GB\n}\n",
+		port, filepath.Join(s.dir, "broker")))
+	return s.process("broker", []string{filepath.Join(programs, "nats-server"), "-c", filepath.Join(s.dir, "broker.conf")}, with())
+}
+
+// upAs prepares an orchestrator, with the broker in it or beside it.
+func (s *site) upAs(i int, embedded bool) {
+	listen, name := "127.0.0.1:"+free(s), fmt.Sprintf("orchestrator-%d", i+1)
+	state := filepath.Join(s.dir, name)
+	where := "NATS_URL=" + s.brokerURL
+	if embedded {
+		where = "ORCHESTRATOR_BROKER_LISTEN=" + strings.TrimPrefix(s.brokerURL, "nats://")
+	}
+	o := s.process(name, []string{filepath.Join(programs, "orchestrator"), "up"}, with(where,
+		"ORCHESTRATOR_STATE="+state, "ORCHESTRATOR_LISTEN="+listen, "ORCHESTRATOR_LEASE="+lease.String(),
+		"ORCHESTRATOR_KEEP_TASKS="+keep.String(), "ORCHESTRATOR_LOG_LEVEL=debug"))
+	o.fails = !embedded
+	s.orchestrators, s.urls, s.states = append(s.orchestrators, o), append(s.urls, "http://"+listen), append(s.states, state)
 }
 
 // runner prepares runner i, on a link and a disk of its own where that can be had.
@@ -247,8 +263,11 @@ func (s *site) process(name string, argv, env []string) *process {
 }
 
 func (s *site) all() []*process {
-	all := append([]*process{s.broker}, s.relays...)
-	return append(append(all, s.orchestrators...), s.runners...)
+	all := slices.Concat(s.relays, s.orchestrators, s.runners)
+	if s.broker != s.orchestrators[0] {
+		all = append(all, s.broker)
+	}
+	return all
 }
 
 func (s *site) write(path, text string) {
