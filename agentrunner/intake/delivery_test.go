@@ -270,3 +270,23 @@ func TestJunkRequestsHoldUpLittle(t *testing.T) {
 	}
 	w.settled(subject.Normal)
 }
+
+// 6.5: a request whose task was cancelled before anybody took it starts nothing, though it is still delivered.
+func TestRuleCancelledNeverRuns(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.door()
+	id := w.submit(order{workType: "gate", params: d.params()})
+	m := message.New("orchestrator", agentType, message.NewUUID(), message.NewUUID(), message.WorkResult{TaskID: id, Status: message.ResultCancelled})
+	m.Custom.Chiffon = &message.Extension{Cancel: &message.Cancel{By: "admin"}}
+	w.append(tasklog.Write(tasklog.Cancelled, id, subject.Event(id, subject.Orchestrator), m))(w.state(id).TailSeq, 0)
+	a := w.agent("one")
+	w.settled(subject.Normal) // it has had the request, and is done with it
+	a.stop(nil)
+	if got, want := w.kinds(id), []tasklog.Kind{tasklog.Submitted, tasklog.Cancelled}; !slices.Equal(got, want) {
+		t.Errorf("log is %v, want %v", got, want)
+	}
+	if _, err := os.Stat(d.path + ".up"); err == nil {
+		t.Error("the work has run")
+	}
+}

@@ -2,10 +2,15 @@ package dispatch
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
+	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
+	"chiffon/pkg/natstest"
+	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
 
@@ -81,5 +86,47 @@ func TestRuleSubmitAgainGoesBeforeRefusals(t *testing.T) {
 	o.Request.Payload.Parameters = []byte(`{"depth": 2}`)
 	if _, _, err := s.d.Submit(t.Context(), o); err == nil {
 		t.Error("another content is accepted")
+	}
+}
+
+// 1: new tasks are refused while there is still room, so that what was accepted can start and end.
+func TestRuleSubmitLeavesRoomForEnds(t *testing.T) {
+	t.Parallel()
+	server, err := broker.Start(broker.ServerConfig{Dir: t.TempDir(), Relaxed: true, Log: natstest.Log(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	c := natstest.Connect(t, broker.Config{Embedded: server, Log: natstest.Log(t)})
+	limits := broker.LimitsFor(1 << 30)
+	limits.Tasks = 1 << 20
+	if err := c.Ensure(t.Context(), limits, 1); err != nil {
+		t.Fatal(err)
+	}
+	s := join(t, c, Config{Name: "one", Sweep: time.Hour})
+	large := func(o *Order) { o.Request.Custom.Chiffon.Description = strings.Repeat("x", 50<<10) }
+	var ids []subject.TaskID
+	for {
+		id, created, err := s.d.Submit(t.Context(), order(large))
+		if errors.Is(err, ErrFull) {
+			break
+		}
+		if err != nil || !created || len(ids) > 30 {
+			t.Fatalf("submission %d: %v, %v, want ErrFull some day", len(ids), created, err)
+		}
+		ids = append(ids, id)
+		s.d.measure(t.Context())
+	}
+	info, err := s.StreamInfo(t.Context(), subject.TasksStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := float64(info.State.Bytes) / float64(info.Config.MaxBytes); used < 0.9 || used > 0.96 {
+		t.Errorf("refused when %.0f %% were taken, want 90", 100*used)
+	}
+	for _, id := range ids {
+		s.started(id, "a", 1, 1)
+		s.ends(id)
+		s.ended(id, tasklog.Succeeded)
 	}
 }

@@ -198,10 +198,7 @@ func (d *Dispatcher) housekeep(ctx context.Context) error {
 	tick := time.NewTicker(d.cfg.Sweep)
 	defer tick.Stop()
 	for {
-		if info, err := d.client.StreamInfo(ctx, subject.TasksStream); err == nil {
-			limit := info.Config.MaxBytes
-			d.full.Store(limit > 0 && info.State.Bytes > uint64(limit)/10*9)
-		}
+		d.measure(ctx)
 		if loading, _, _ := d.ledger.Loading(); !loading {
 			d.forget(ctx)
 		}
@@ -210,6 +207,14 @@ func (d *Dispatcher) housekeep(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
+	}
+}
+
+// measure notes whether the log has room for new tasks: nine tenths of it, for an end must always fit.
+func (d *Dispatcher) measure(ctx context.Context) {
+	if info, err := d.client.StreamInfo(ctx, subject.TasksStream); err == nil {
+		limit := info.Config.MaxBytes
+		d.full.Store(limit > 0 && info.State.Bytes > uint64(limit)/10*9)
 	}
 }
 
