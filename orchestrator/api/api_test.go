@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,8 @@ type site struct {
 	token    token.Token
 	url      string
 	stopping chan struct{}
+	readOnly atomic.Pointer[error] // why nothing new can be stored
+	unled    context.CancelFunc    // ends the one that leads
 }
 
 func newSite(t testing.TB, set ...func(*dispatch.Config)) *site {
@@ -65,17 +68,26 @@ func newSite(t testing.TB, set ...func(*dispatch.Config)) *site {
 	s.api = api.New(api.Config{
 		Client: c, Ledger: s.ledger, Agents: s.agents, Dispatcher: d, Gate: s.gate, Breakers: s.breakers, TokenHash: s.token.Hash(), Release: "test", Stopping: s.stopping,
 		Checks: func(context.Context) []view.Check { return nil },
+		ReadOnly: func() error {
+			if err := s.readOnly.Load(); err != nil {
+				return *err
+			}
+			return nil
+		},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var led context.Context
+	led, s.unled = context.WithCancel(ctx)
+	leads := func(context.Context) error { return d.Run(led) }
 	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{s.ledger.Run, s.breakers.Run, s.gate.Run, d.Run} {
+	for _, run := range []func(context.Context) error{s.ledger.Run, s.breakers.Run, s.gate.Run, leads} {
 		wg.Go(func() {
 			if err := run(ctx); err != nil {
 				t.Errorf("orchestrator ended: %v", err)
 			}
 		})
 	}
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	t.Cleanup(func() { s.unled(); cancel(); wg.Wait() })
 	web := httptest.NewServer(s.api)
 	t.Cleanup(web.Close)
 	s.url = web.URL

@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -135,7 +136,17 @@ func problemOf(err error) error {
 		return err
 	}
 	p := problem(http.StatusServiceUnavailable, "the broker did not answer: "+err.Error()+"; the request may or may not have been recorded, send it again with the same request_id or Idempotency-Key")
-	p.ErrorCode, p.retryAfter = int(fault.AgentUnavailable), "1"
+	p.retryAfter = "1"
+	return p.unavailable(time.Time{})
+}
+
+// unavailable gives a problem the code of a broker that does not answer; heard is when it did, zero when nobody knows.
+func (p *Problem) unavailable(heard time.Time) *Problem {
+	p.ErrorCode = int(fault.AgentUnavailable)
+	p.ErrorContext = map[string]any{"agent_id": subject.Orchestrator, "last_heartbeat": nil}
+	if !heard.IsZero() {
+		p.ErrorContext["last_heartbeat"] = heard.UTC().Format(time.RFC3339)
+	}
 	return p
 }
 
@@ -207,6 +218,10 @@ func (a *API) guard(next http.Handler) http.Handler {
 		if err != nil || !given.Matches(a.cfg.TokenHash) {
 			p := problem(http.StatusUnauthorized, "this needs the bearer token that the orchestrator made at its first start (admin.json in its state directory)")
 			p.ErrorCode = int(fault.AuthenticationFailed)
+			p.ErrorContext = map[string]any{"agent_id": "", "token_status": "missing"}
+			if r.Header.Get("Authorization") != "" {
+				p.ErrorContext["token_status"] = "refused"
+			}
 			write(w, r, p)
 			return
 		}

@@ -49,12 +49,13 @@ func (a *API) along(ctx huma.Context, next func(huma.Context)) {
 // refuse answers that the broker cannot be asked.
 func (a *API) refuse(ctx huma.Context, cause error) {
 	p := problem(http.StatusServiceUnavailable, cause.Error()+"; nothing was done: try again when it is back, what runs goes on")
-	p.ErrorCode, p.Instance = int(fault.AgentUnavailable), ctx.URL().Path
-	p.Title = fault.AgentUnavailable.Name()
+	var heard time.Time
 	p.retryAfter = "1"
 	if out, ok := cause.(*breaker.OutError); ok {
-		p.retryAfter = strconv.Itoa(out.RetryAfter())
+		p.retryAfter, heard = strconv.Itoa(out.RetryAfter()), time.Now().Add(-out.Since)
 	}
+	p.unavailable(heard)
+	p.Instance, p.Title = ctx.URL().Path, fault.AgentUnavailable.Name()
 	for name, values := range p.GetHeaders() {
 		ctx.SetHeader(name, values[0])
 	}

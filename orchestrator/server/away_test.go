@@ -95,13 +95,17 @@ func (r *running) away(task string) {
 		res := r.do(q[0], q[1], q[2])
 		took := time.Since(began)
 		var p struct {
-			Code   int `json:"error_code"`
-			Detail string
+			Code    int            `json:"error_code"`
+			Context map[string]any `json:"error_context"`
+			Detail  string
 		}
 		err := json.NewDecoder(res.Body).Decode(&p)
 		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || err != nil || p.Code != 5002 || p.Detail == "" ||
 			res.Header.Get("Content-Type") != "application/problem+json" {
 			r.Errorf("%s %s without a broker: %s %v %+v, %v", q[0], q[1], res.Status, res.Header, p, err)
+		}
+		if _, said := p.Context["last_heartbeat"]; !said || p.Context["agent_id"] != "orchestrator" {
+			r.Errorf("%s %s without a broker: context %v", q[0], q[1], p.Context)
 		}
 		if took > time.Second { // at once is 100 ms
 			r.Errorf("%s %s without a broker took %v", q[0], q[1], took)
