@@ -13,6 +13,7 @@ import (
 func TestReloadIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.reply.LeaseSeconds = 3 * 3600
 	state := w.state(map[string]string{"old": "command: [\"true\"]\n"})
 	p := w.run(state, "AGENTRUNNER_HEARTBEAT=1h")
 	w.listens("with its offers", func(hb message.Heartbeat) bool { return offers(hb, "old") })

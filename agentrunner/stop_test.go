@@ -42,6 +42,7 @@ func TestSecondSignalStopsNow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
+			w.reply.LeaseSeconds = 3 * 3600
 			p := w.run(w.state(map[string]string{"hard": hard + test.attempts}), "AGENTRUNNER_DRAIN=1h", "AGENTRUNNER_HEARTBEAT=1h")
 			door := filepath.Join(t.TempDir(), "door")
 			id := w.submit("hard", door)
@@ -71,6 +72,7 @@ func TestSecondSignalStopsNow(t *testing.T) {
 func TestRefusalIsTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.reply.LeaseSeconds = 3 * 3600
 	w.run(w.state(nil), "AGENTRUNNER_HEARTBEAT=1h")
 	w.listens("ready", func(hb message.Heartbeat) bool { return hb.State == message.StateReady })
 	id := w.submit("dance", "")

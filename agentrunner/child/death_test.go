@@ -195,3 +195,15 @@ func TestNothingIsKeptBySupervisorKilled(t *testing.T) {
 		t.Errorf("Kept: %v, want ErrNotKept", err)
 	}
 }
+
+// What a supervisor of a newer version has written is not guessed at.
+func TestKeptByANewerVersion(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "kept")
+	if err := os.WriteFile(path, []byte(`{"v": 2, "Outcome": {"ExitCode": 0}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := Kept(t.Context(), path); !errors.Is(err, ErrNotKept) || !strings.Contains(err.Error(), "newer version") {
+		t.Errorf("Kept = %+v, %v, want ErrNotKept for its version", k, err)
+	}
+}

@@ -17,15 +17,25 @@ import (
 // KeptOutput is how many bytes of the output a Keep file holds at most: the last ones since the caller died.
 const KeptOutput = 256 << 10
 
-// ErrNotKept comes back from Kept when the supervisor was ended before it could write an outcome: nobody knows it. It
-// does not come back while there is a supervisor.
+// ErrNotKept comes back from Kept when the supervisor was ended before it could write an outcome: nobody knows it; or when
+// a newer version has written what this one cannot read. It does not come back while there is a supervisor.
 var ErrNotKept = errors.New("no outcome was kept")
+
+// keptVersion is that of a Keep file. It is written by a supervisor, which may be of another version than the runner
+// that reads it.
+const keptVersion = 1
 
 // A Survivor is what became of a Command with Keep whose caller died.
 type Survivor struct {
 	Outcome Outcome
 	Output  []byte // the last that came after the caller had died
 	Lost    int64  // bytes that came before those, after the caller had died too
+}
+
+// kept is a Survivor as it lies on disk.
+type kept struct {
+	Version int `json:"v"`
+	Survivor
 }
 
 // Kept reads the outcome of a Command with Keep in a later life of the caller, with the output that came after the
@@ -51,11 +61,14 @@ func Kept(ctx context.Context, path string) (Survivor, error) {
 		case <-tick.C:
 		}
 	}
-	var k Survivor
+	var k kept
 	if err := json.NewDecoder(f).Decode(&k); err != nil {
 		return Survivor{}, fmt.Errorf("%s: %w", path, ErrNotKept)
 	}
-	return k, nil
+	if k.Version > keptVersion {
+		return Survivor{}, fmt.Errorf("%s: written by a newer version (%d, this one knows %d): %w", path, k.Version, keptVersion, ErrNotKept)
+	}
+	return k.Survivor, nil
 }
 
 // create makes a Keep file and locks it. The lock belongs to the opened file, so it lasts as long as anybody has it
@@ -89,7 +102,7 @@ func (s *supervision) keep(end *Outcome) {
 	}
 	f := os.NewFile(keepFD, s.command.Keep)
 	output, lost := s.tail.take()
-	text, err := json.Marshal(Survivor{*end, output, lost})
+	text, err := json.Marshal(kept{keptVersion, Survivor{*end, output, lost}})
 	if err == nil {
 		_, err = f.Write(text)
 	}

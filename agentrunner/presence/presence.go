@@ -65,6 +65,7 @@ type herald struct {
 	resend   bool   // it asks for them
 	silent   time.Time
 	answered bool
+	lease    time.Duration // as the orchestrator has it; 0 until it has said so
 	host     *host.Host
 }
 
@@ -120,12 +121,20 @@ func (h *herald) run(ctx context.Context, poked <-chan struct{}) error {
 		if err := h.beat(ctx); err != nil {
 			return err
 		}
-		next := h.cfg.Every
-		if h.resend || !h.answered {
-			next = min(next, time.Second)
-		}
-		timer.Reset(next)
+		timer.Reset(h.next())
 	}
+}
+
+// next is when to be heard again: thrice in a lease at least, for who is not heard for a lease counts as silent.
+func (h *herald) next() time.Duration {
+	next := h.cfg.Every
+	if h.lease > 0 {
+		next = min(next, max(h.lease/3, changesEvery))
+	}
+	if h.resend || !h.answered {
+		next = min(next, time.Second)
+	}
+	return next
 }
 
 // beat sends one heartbeat and passes on the answer.
@@ -167,6 +176,7 @@ func (h *herald) beat(ctx context.Context) error {
 		h.cfg.Log.Info("registered with the orchestrator", "work_types", len(offers))
 	}
 	h.answered, h.silent, h.digest, h.resend = true, time.Time{}, digest, reply.SendWork
+	h.lease = time.Duration(reply.LeaseSeconds * float64(time.Second))
 	h.cfg.Reply(reply)
 	return nil
 }

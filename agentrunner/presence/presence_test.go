@@ -63,7 +63,7 @@ func TestHeartbeats(t *testing.T) {
 	replies := make(chan message.HeartbeatReply, 10)
 	cfg.Reply = func(r message.HeartbeatReply) { replies <- r }
 	heard := orchestrator(t, c, func(n int, hb message.Heartbeat) message.HeartbeatReply {
-		return message.HeartbeatReply{LeaseSeconds: float64(n), SendWork: n == 2}
+		return message.HeartbeatReply{LeaseSeconds: 1000 * float64(n), SendWork: n == 2}
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error)
@@ -72,7 +72,7 @@ func TestHeartbeats(t *testing.T) {
 	var all []message.Heartbeat
 	for i := range 3 {
 		all = append(all, <-heard)
-		if r := <-replies; r.LeaseSeconds != float64(i+1) {
+		if r := <-replies; r.LeaseSeconds != 1000*float64(i+1) {
 			t.Errorf("reply %d has lease %v", i+1, r.LeaseSeconds)
 		}
 		if i == 0 {
@@ -94,6 +94,34 @@ func TestHeartbeats(t *testing.T) {
 	if hb.AgentID != "one" || hb.Boot != 7 || len(hb.Running) != 1 || len(hb.Refused) != 1 || hb.State != "broken" || hb.Detail != "no disk" ||
 		!slices.Contains(hb.ProtocolVersions, "1.0") || hb.Resources.CPUs == 0 || hb.Resources.MemoryMB == 0 {
 		t.Errorf("heartbeat %+v", hb)
+	}
+}
+
+// Whatever the settings say, who holds work is heard three times in a lease: not heard for a lease, it would count as
+// silent.
+func TestThreeHeartbeatsInALease(t *testing.T) {
+	t.Parallel()
+	c := natstest.Run(t)
+	heard := orchestrator(t, c, func(int, message.Heartbeat) message.HeartbeatReply {
+		return message.HeartbeatReply{LeaseSeconds: 0.9}
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error)
+	began := time.Now()
+	go func() { done <- presence.Run(ctx, config(t, c)) }() // it is to be heard every hour
+	for i := range 4 {
+		select {
+		case <-heard:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("heartbeat %d is not heard", i+1)
+		}
+	}
+	if took := time.Since(began); took < 800*time.Millisecond {
+		t.Errorf("four heartbeats in %v, want three in 0.9 s", took)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Errorf("Run() = %v", err)
 	}
 }
 

@@ -36,7 +36,7 @@ type Config struct {
 	Playbooks     string            `envconfig:"PLAYBOOKS" default:"/etc/chiffon/playbooks" desc:"Directory of the playbooks that run_playbook may name"`
 	Services      string            `envconfig:"SERVICES" default:"/etc/chiffon/services" desc:"Directory of the compose files that deploy_service may name"`
 	Drain         time.Duration     `envconfig:"DRAIN" default:"60s" desc:"How long running tasks may go on after a stop"`
-	Heartbeat     time.Duration     `envconfig:"HEARTBEAT" default:"5s" desc:"Time between two heartbeats"`
+	Heartbeat     time.Duration     `envconfig:"HEARTBEAT" default:"5s" desc:"Time between two heartbeats, at most a third of the lease"`
 	LogLevel      slog.Level        `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 
 	// Host is the name of this host. Empty asks the system.

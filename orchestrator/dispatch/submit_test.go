@@ -53,6 +53,26 @@ func TestRuleSubmitAgain(t *testing.T) {
 	}
 }
 
+// A request whose task has ended, however it did, is never executed again: it is that task still.
+func TestRuleSubmitAgainAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, brisk)
+	o := order()
+	id, _, err := s.d.Submit(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.started(id, "a", 1, 1)
+	s.ends(id)
+	tail := s.state(id).TailSeq
+	if got, created, err := s.d.Submit(t.Context(), o); err != nil || created || got != id {
+		t.Errorf("Submit = %s, %v, %v, want %s as it was", got, created, err, id)
+	}
+	if st := s.state(id); st.TailSeq != tail || st.End != tasklog.Succeeded {
+		t.Errorf("the log goes on to %d with %s, want nothing behind %d", st.TailSeq, st.End, tail)
+	}
+}
+
 // Two numbers that are one float64 are two contents all the same.
 func TestSubmitTellsLargeNumbersApart(t *testing.T) {
 	t.Parallel()
