@@ -84,7 +84,7 @@ func later(a, b time.Time) time.Time {
 }
 
 func (w *world) expired(t ledger.Task) (action, bool) {
-	if t.Expires.IsZero() || w.now.Before(t.Expires) {
+	if t.Due.IsZero() || w.now.Before(t.Due) {
 		return action{}, false
 	}
 	if flt := w.starved(t); flt != nil {

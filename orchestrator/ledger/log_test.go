@@ -68,6 +68,7 @@ type order struct {
 	workType, agent, name string
 	kind                  subject.AgentType
 	labels                map[string]string
+	expires               *time.Time
 }
 
 func (w *world) submit(o order) subject.TaskID {
@@ -85,7 +86,7 @@ func (w *world) submit(o order) subject.TaskID {
 		TaskID: o.id, WorkType: o.workType, Parameters: json.RawMessage(`{"a": 1}`),
 		Hints: &message.Hints{MaxDurationSeconds: 60},
 	})
-	m.Custom.Chiffon = &message.Extension{Name: o.name, Agent: o.agent, Labels: o.labels, SubmittedBy: "admin"}
+	m.Custom.Chiffon = &message.Extension{Name: o.name, Agent: o.agent, Labels: o.labels, SubmittedBy: "admin", Expires: o.expires}
 	id := m.Payload.TaskID
 	w.says(tasklog.Write(tasklog.Submitted, id, subject.Request(id, o.kind, subject.Any, subject.Normal), m))(0, 0)
 	return id

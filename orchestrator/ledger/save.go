@@ -69,6 +69,7 @@ func (l *Ledger) Load(r io.Reader) error {
 		if !t.FirstStart.IsZero() {
 			t.Begun = now.Add(-max(0, now.Sub(t.FirstStart)))
 		}
+		t.limit(now)
 		l.tasks[t.ID] = t
 		l.count(t, false, t.waits())
 		if !t.Ended() {

@@ -48,10 +48,11 @@ type Task struct {
 	Attempts    []Start      // every execution that has begun
 	Late        []Late       // outcomes that came too late to be recorded
 
-	// Seen is when this process saw the tail, and Begun when the first attempt began, on its own monotonic clock:
-	// what waits, waits from there.
+	// Seen is when this process saw the tail, Begun when the first attempt began and Due when its time in the queue is
+	// over (zero is never), on its own monotonic clock: what waits, waits from there, or until then.
 	Seen  time.Time `json:"-"`
 	Begun time.Time `json:"-"`
+	Due   time.Time `json:"-"`
 }
 
 // A Start is one execution that has begun.
@@ -76,6 +77,7 @@ func (t *Task) apply(e tasklog.Entry, now time.Time) (void error) {
 	switch {
 	case m.Request != nil && t.WorkType == "":
 		t.take(m)
+		t.limit(now)
 	case e.Kind == tasklog.Started:
 		t.StartedAt, t.Percent, t.Step = e.Time, -1, view.Step{}
 		if t.FirstStart.IsZero() {
@@ -119,6 +121,14 @@ func (t *Task) take(m message.Any) {
 	}
 	if x.Expires != nil {
 		t.Expires = *x.Expires
+	}
+}
+
+// limit notes when the task's time in the queue is over, by a clock that nobody sets: from now on it runs out as it
+// would, however far the wall clock jumps.
+func (t *Task) limit(now time.Time) {
+	if !t.Expires.IsZero() {
+		t.Due = now.Add(t.Expires.Sub(now))
 	}
 }
 

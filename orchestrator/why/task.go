@@ -135,10 +135,10 @@ func begins(t ledger.Task, agents int, least height) string {
 }
 
 func (f Facts) expiry(t ledger.Task) string {
-	if t.Expires.IsZero() {
+	if t.Due.IsZero() {
 		return ""
 	}
-	return "unless its time in the queue is over first, in " + span(t.Expires.Sub(f.Now))
+	return "unless its time in the queue is over first, in " + span(t.Due.Sub(f.Now))
 }
 
 func (f Facts) after(t ledger.Task) string {

@@ -124,7 +124,7 @@ func TestTask(t *testing.T) {
 			},
 			because: []string{"1 agent of type infra: pi did not start it and is tried again in 20 s", "held for placement: agent pi did not start it within a lease"},
 			next:    "it is tried again by itself"},
-		"its time in the queue": {task: task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Expires = now.Add(3 * time.Minute) }), facts: facts(agent("pi", full)),
+		"its time in the queue": {task: task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Due = now.Add(3 * time.Minute) }), facts: facts(agent("pi", full)),
 			because: []string{"1 agent of type infra: pi has no free slot (2 of 2)"}, next: "unless its time in the queue is over first, in 3 m"},
 		"held for something else": {task: task(tasklog.PhaseHeld, func(t *ledger.Task) { t.State.Hold = &message.Hold{Reason: "approval"} }),
 			because: []string{"it is held for approval"}, next: "it may begin when that is over"},
