@@ -185,9 +185,10 @@ func number(m *nats.Msg, name string) uint64 {
 }
 
 // direct reads an answer to a direct get: a message, or a status of the server. A message may well have a header
-// called Status, for its writer chose its headers; but only a message stands on a subject.
+// called Status, for its writer chose its headers; but only a message stands in a stream. Not so with Nats-Subject: the
+// server's word that nobody answers (503) names the subject that was asked.
 func direct(m *nats.Msg) (msg Msg, status string, err error) {
-	if lastOf(m, "Nats-Subject") == "" {
+	if lastOf(m, "Nats-Stream") == "" {
 		return Msg{}, m.Header.Get("Status"), nil
 	}
 	seq, err := strconv.ParseUint(lastOf(m, "Nats-Sequence"), 10, 64)

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -270,5 +271,16 @@ func TestLogReplyKeepsEntries(t *testing.T) {
 	}
 	if s := tasklog.Fold(entries); s.Phase != tasklog.PhaseRunning || s.Void != 0 || s.Holder != "web-1" {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A stream that does not answer, as right after the broker's start, is no message without a place.
+func TestNobodyAnswersForAStream(t *testing.T) {
+	t.Parallel()
+	_, c := listening(t)
+	for m, err := range c.Range(t.Context(), "NOT_THERE_YET", ">", 1) {
+		if !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("Range yields %+v, %v, want that nobody answers", m, err)
+		}
 	}
 }
