@@ -156,14 +156,26 @@ func (l *Ledger) wakeWatchers(id subject.TaskID) {
 	}
 }
 
+// recordAgain is when to try again to read what is on record.
+const recordAgain = 250 * time.Millisecond
+
 // foldStatus takes in how far open tasks are, as they say it from now on (a running task says it every 10 s), and what
 // came too late to be recorded. It begins when the tasks are known that the log held then.
 func (l *Ledger) foldStatus(ctx context.Context, tasks, from uint64) error {
 	if err := l.Wait(ctx, tasks); err != nil {
 		return nil // ctx has ended
 	}
-	if err := l.ReadRecord(ctx); err != nil && ctx.Err() == nil {
-		return err
+	for {
+		err := l.ReadRecord(ctx)
+		if err == nil {
+			break
+		}
+		l.log.Debug("record is read again", "error", err) // the broker is away; Tail tells when it does not come back
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(recordAgain):
+		}
 	}
 	for m, err := range l.client.Tail(ctx, subject.StatusStream, from) {
 		if err != nil {
