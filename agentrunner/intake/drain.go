@@ -37,6 +37,9 @@ func (i *Intake) Control(r message.HeartbeatReply) {
 	}
 	i.mu.Unlock()
 	i.say(before, r)
+	if r.Drain != before.Drain { // State says so
+		i.cfg.Changed()
+	}
 	i.wake()
 }
 

@@ -37,6 +37,29 @@ func TestDrainLetsWorkFinish(t *testing.T) {
 	}
 }
 
+// What the orchestrator wants of an agent is told back at once, as it changes State: views show the agent's own word.
+func TestControlIsToldBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	told := 0
+	a := w.agent("one", func(c *intake.Config) { c.Changed = func() { told++ } })
+	for i, step := range []struct {
+		reply message.HeartbeatReply
+		state string
+		told  int
+	}{
+		{message.HeartbeatReply{}, message.StateReady, 0},
+		{message.HeartbeatReply{Drain: true}, message.StateDraining, 1},
+		{message.HeartbeatReply{Drain: true, Notice: "power"}, message.StateDraining, 1},
+		{message.HeartbeatReply{}, message.StateReady, 2},
+	} {
+		a.Control(step.reply)
+		if state, _ := a.State(); state != step.state || told != step.told {
+			t.Errorf("step %d: %s, told %d times, want %s and %d", i, state, told, step.state, step.told)
+		}
+	}
+}
+
 func TestDrainEnds(t *testing.T) {
 	t.Parallel()
 	for workType, want := range map[string]tasklog.Kind{"gate": tasklog.AttemptFailed, "once": tasklog.Error} {

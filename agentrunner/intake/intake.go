@@ -69,7 +69,7 @@ type Config struct {
 	// Mend is how often a runner that cannot write its spool tries to, at first. Default 5 s.
 	Mend time.Duration
 
-	// Changed is called when State says something new that is not the orchestrator's doing. Nil means never.
+	// Changed is called when State says something new. Nil means never.
 	Changed func()
 
 	Log *slog.Logger
