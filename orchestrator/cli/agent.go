@@ -120,7 +120,7 @@ func (p *program) showAgent(a client.Agent) {
 		{"type", visible(a.AgentType)},
 		{"state", p.out.state(a.State)},
 		{"detail", visible(a.Detail)},
-		{"resumed", p.whenPtr(a.PausedUntil)},
+		{"resumes", p.whenPtr(a.PausedUntil)},
 		{"stops", p.whenPtr(a.DrainUntil)},
 		{"breaker", visible(p.breaker(a.Breaker))},
 		{"host", visible(a.Host)},

@@ -63,7 +63,11 @@ func newAgentResume(p *program) *cobra.Command {
 		RunE: p.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			a, err := c.ResumeAgent(cmd.Context(), args[0])
 			if err == nil && !p.json() && a.Breaker == nil {
-				p.out.say("%s  gets work again", visible(a.AgentID)) // its own word may still be another
+				word := "may have work again" // whether it takes some is its own word, which may still be another
+				if a.State == "silent" {
+					word += " once it is heard"
+				}
+				p.out.say("%s  %s", visible(a.AgentID), word)
 				return nil
 			}
 			return p.said(cmd.Context(), c, args[0], a, err)

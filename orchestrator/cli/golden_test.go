@@ -174,6 +174,7 @@ func TestGolden(t *testing.T) {
 		"cancel":              {args: "task cancel 3f2a 77be 99 --reason no"},
 		"cancel-json":         {args: "task cancel 3f2a -o json"},
 		"cancel-again":        {args: "task cancel ca00 105", terminal: true},
+		"cancel-sooner":       {args: "task cancel ca00 --grace 1s"},
 		"cancel-signal":       {args: "task cancel 3f2a --signal TREM"},
 		"show-cancelling":     {args: "task show ca00"},
 		"show-unreachable":    {args: "task show 105", terminal: true},

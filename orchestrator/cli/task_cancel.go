@@ -90,6 +90,9 @@ func (p *program) cancelAll(ctx context.Context, c *client.Client, ids []string,
 			err = p.out.jsonLine(t)
 		case !p.json():
 			p.out.say("%s", p.cancelLine(t, repeated))
+			if repeated && t.EndedAt == nil && (how.Signal != "" || how.GraceSeconds > 0) {
+				p.talk.say("%s", notTaken(t))
+			}
 		}
 		if err != nil {
 			return err
@@ -117,6 +120,15 @@ func (p *program) cancelLine(t client.Task, repeated bool) string {
 		line += "  was being cancelled already, " + visible(p.stopBy(t.Cancel))
 	}
 	return line
+}
+
+// notTaken says of a repeated cancel that its signal and grace do not count.
+func notTaken(t client.Task) string {
+	text := "  --signal and --grace of the earlier cancel stay"
+	if t.Cancel == nil || !t.Cancel.Force {
+		text += "; with --force the new ones count"
+	}
+	return text
 }
 
 // cancelEnd waits until a task that is being cancelled has ended, and says how. Work of which nobody knows whether it was
