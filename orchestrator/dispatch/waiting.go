@@ -14,6 +14,7 @@ func (d *Dispatcher) Facts(now time.Time) why.Facts {
 		Now: now, Since: d.started(), Lease: d.cfg.Lease, Grace: d.cfg.Grace,
 		Silence: d.cfg.Lease + 2*d.cfg.Heartbeat, LostAfter: d.cfg.LostAfter,
 		Agents: d.agents.Agents(now), Listed: d.agents.Listed,
+		Held: d.ledger.Held, Task: d.ledger.Get,
 		Shut: func(id subject.AgentID) gate.Shut { return d.cfg.Shut(id, now) },
 		Lapsed: func(task subject.TaskID, agent subject.AgentID) time.Time {
 			_, until := d.Lapsed(task, agent)

@@ -116,6 +116,7 @@ func (l *Ledger) enter(e tasklog.Entry) {
 	l.say(before, e, void)
 	l.void(e, void)
 	l.count(t, waited, t.waits())
+	l.hold(t, before)
 	if !t.known() {
 		l.litter(t, e)
 		l.wakeWatchers(id)

@@ -23,15 +23,16 @@ type Ledger struct {
 
 	mu      sync.RWMutex
 	tasks   map[subject.TaskID]*Task
-	order   []*Task                   // by first entry
-	junk    map[subject.TaskID]junk   // ids that are known by void entries alone
-	dropped bool                      // there were more of those than are kept
-	open    map[subject.TaskID]*Task  // not ended
-	ofType  map[subject.AgentType]int // tasks that wait, by type of agents
-	by      map[string]int            // and by submitter
-	seq     uint64                    // folded up to here, in the task log
-	target  uint64                    // the last entry that the task log held when Run began
-	loaded  bool                      // seq has reached target
+	order   []*Task                             // by first entry
+	junk    map[subject.TaskID]junk             // ids that are known by void entries alone
+	dropped bool                                // there were more of those than are kept
+	open    map[subject.TaskID]*Task            // not ended
+	held    map[string]map[subject.TaskID]*Task // by the agent that holds them
+	ofType  map[subject.AgentType]int           // tasks that wait, by type of agents
+	by      map[string]int                      // and by submitter
+	seq     uint64                              // folded up to here, in the task log
+	target  uint64                              // the last entry that the task log held when Run began
+	loaded  bool                                // seq has reached target
 	changes map[chan subject.TaskID]bool
 	facts   map[chan Fact]bool
 	odd     []Odd // not known to be on record
@@ -45,7 +46,7 @@ type Ledger struct {
 func New(client *broker.Client, log *slog.Logger) *Ledger {
 	return &Ledger{
 		client: client, log: log,
-		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{},
+		tasks: map[subject.TaskID]*Task{}, open: map[subject.TaskID]*Task{}, held: map[string]map[subject.TaskID]*Task{},
 		ofType: map[subject.AgentType]int{}, by: map[string]int{}, junk: map[subject.TaskID]junk{},
 		changes: map[chan subject.TaskID]bool{}, facts: map[chan Fact]bool{}, waiters: map[uint64][]chan struct{}{},
 		watchers: map[subject.TaskID]map[chan struct{}]bool{},
@@ -110,13 +111,45 @@ func (l *Ledger) Busy() map[string]int {
 	busy := map[string]int{}
 	for _, t := range l.open {
 		switch s := t.State; {
-		case s.Phase == tasklog.PhaseRunning, s.Phase == tasklog.PhaseCancelling:
+		case holds(s):
 			busy[s.Holder]++
 		case s.Phase == tasklog.PhaseQueued && s.Target != subject.Any:
 			busy[s.Target]++
 		}
 	}
 	return busy
+}
+
+// Held returns the tasks that an agent holds by the log.
+func (l *Ledger) Held(agent subject.AgentID) []Task {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var held []Task
+	for _, t := range l.held[string(agent)] {
+		held = append(held, *t)
+	}
+	slices.SortFunc(held, func(a, b Task) int { return cmp.Compare(a.FirstSeq, b.FirstSeq) })
+	return held
+}
+
+// hold keeps who holds a task; before is what it was.
+func (l *Ledger) hold(t *Task, before tasklog.State) {
+	if holds(before) && (!holds(t.State) || before.Holder != t.State.Holder) {
+		delete(l.held[before.Holder], t.ID)
+		if len(l.held[before.Holder]) == 0 {
+			delete(l.held, before.Holder)
+		}
+	}
+	if holds(t.State) {
+		if l.held[t.State.Holder] == nil {
+			l.held[t.State.Holder] = map[subject.TaskID]*Task{}
+		}
+		l.held[t.State.Holder][t.ID] = t
+	}
+}
+
+func holds(s tasklog.State) bool {
+	return s.Phase == tasklog.PhaseRunning || s.Phase == tasklog.PhaseCancelling
 }
 
 // Waiting counts the tasks that wait for agents of a type, and those that wait of a submitter: what has not begun, and
@@ -206,6 +239,7 @@ func (l *Ledger) Forget(ids ...subject.TaskID) {
 	for _, id := range ids {
 		if t := l.tasks[id]; t != nil {
 			l.count(t, t.waits(), false)
+			delete(l.held[t.State.Holder], id)
 		}
 		delete(l.tasks, id)
 		delete(l.open, id)

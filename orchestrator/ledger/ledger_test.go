@@ -76,6 +76,9 @@ func TestFold(t *testing.T) {
 	if busy := w.Busy(); busy["a"] != 1 {
 		t.Errorf("Busy = %v, want one for a", busy)
 	}
+	if held := w.Held("a"); len(held) != 1 || held[0].State.Holder != "a" {
+		t.Errorf("a holds %+v, want one", held)
+	}
 }
 
 // Progress is what the holder says of its latest attempt; the phase is what the log says.

@@ -72,6 +72,7 @@ func (l *Ledger) Load(r io.Reader) error {
 		t.limit(now)
 		l.tasks[t.ID] = t
 		l.count(t, false, t.waits())
+		l.hold(t, t.State)
 		if !t.Ended() {
 			l.open[t.ID] = t
 		}

@@ -60,25 +60,31 @@ func agentState(a registry.Agent, barred gate.Shut) string {
 
 // holds says which slots are taken, by what.
 func (f Facts) holds(a registry.Agent, open []ledger.Task) []string {
-	text := fmt.Sprintf("%d of %s taken", len(a.Running), some(a.Slots, "slot"))
+	text := fmt.Sprintf("%d of %s taken", f.taken(a), some(a.Slots, "slot"))
 	var list []string
-	for _, r := range a.Running {
+	for _, r := range f.lists(a) {
 		said := fmt.Sprintf("%s (attempt %d)", short(r.TaskID), r.Attempt)
 		if i := slices.IndexFunc(open, func(t ledger.Task) bool { return t.ID == r.TaskID }); i >= 0 {
-			t := open[i]
-			said = fmt.Sprintf("%s %s (attempt %d, since %s, %s)", short(r.TaskID), t.WorkType, r.Attempt, span(f.Now.Sub(t.StartedAt)), t.StateName())
+			said = f.running(open[i], r.Attempt)
 		}
 		list = append(list, said)
 	}
-	said := []string{colon(text, strings.Join(list, ", "))}
+	var odd []string
 	for _, t := range open {
-		s := t.State
-		held := s.Phase == tasklog.PhaseRunning || s.Phase == tasklog.PhaseCancelling
-		if held && s.Holder == string(a.AgentID) && !a.Lists(t.ID, s.Attempt, s.Boot) {
-			said = append(said, fmt.Sprintf("the log says that it holds %s (attempt %d), its heartbeat does not", short(t.ID), s.Attempt))
+		switch s := t.State; {
+		case !holds(t, a) || a.Lists(t.ID, s.Attempt, s.Boot):
+		case t.Seen.After(a.Heard): // no heartbeat can have told of it
+			list = append(list, f.running(t, s.Attempt))
+		default:
+			odd = append(odd, fmt.Sprintf("the log says that it holds %s (attempt %d), its heartbeat does not", short(t.ID), s.Attempt))
 		}
 	}
-	return said
+	return append([]string{colon(text, strings.Join(list, ", "))}, odd...)
+}
+
+// running names what an agent does, and since when.
+func (f Facts) running(t ledger.Task, attempt int) string {
+	return fmt.Sprintf("%s %s (attempt %d, since %s, %s)", short(t.ID), t.WorkType, attempt, span(f.Now.Sub(t.StartedAt)), t.StateName())
 }
 
 // waiting says what keeps the agent from the tasks of its type that wait; mine is how many of them it could do.
@@ -160,10 +166,13 @@ func (f Facts) agentNext(a registry.Agent, barred gate.Shut, mine int) string {
 		return "it gets work again after orchestrator agent resume " + id
 	case !a.Ready():
 		return "it ends when what it holds has ended; its runner was told so on its host"
-	case a.Free() == 0 && mine > 0:
+	case f.taken(a) >= a.Slots && mine > 0:
 		return "it begins the next as soon as a slot is free"
 	case mine > 0:
 		return "it begins the next within moments"
+	}
+	if f.taken(a) >= a.Slots {
+		return "it begins the next task that it can do as soon as a slot is free"
 	}
 	return "it begins the next task that it can do"
 }

@@ -70,3 +70,61 @@ func TestAgent(t *testing.T) {
 		})
 	}
 }
+
+// What the log has told since the latest heartbeat counts before that.
+func TestTaken(t *testing.T) {
+	t.Parallel()
+	const listed subject.TaskID = "77be0000-aaaa-8bbb-8ccc-000000000003"
+	one := agent("attic", func(a *registry.Agent) {
+		a.Slots, a.Running = 1, []message.Running{{TaskID: listed, Attempt: 1, Boot: 1}}
+	})
+	idle := agent("attic", func(a *registry.Agent) { a.Slots = 1 })
+	at := func(id subject.TaskID, seen time.Time, p tasklog.Phase) ledger.Task {
+		return task(p, func(t *ledger.Task) { t.ID, t.Seen = id, seen })
+	}
+	before, since := ago(10*time.Second), now
+	for name, c := range map[string]struct {
+		agent registry.Agent
+		log   []ledger.Task
+		full  bool
+		slots string
+	}{
+		"it lists what it holds":                   {one, []ledger.Task{at(listed, before, tasklog.PhaseRunning)}, true, "1 of 1 slot taken: 77be0000 survey (attempt 1"},
+		"it has begun since":                       {idle, []ledger.Task{at(listed, since, tasklog.PhaseRunning)}, true, "1 of 1 slot taken: 77be0000 survey (attempt 1"},
+		"it has ended since":                       {one, []ledger.Task{at(listed, since, tasklog.PhaseEnded)}, false, "0 of 1 slot taken"},
+		"it was taken away since":                  {one, []ledger.Task{at(listed, since, tasklog.PhaseQueued)}, false, "0 of 1 slot taken"},
+		"it was taken away, and is still listed":   {one, []ledger.Task{at(listed, before, tasklog.PhaseQueued)}, true, "1 of 1 slot taken: 77be0000"},
+		"it began long ago, and is not listed":     {idle, []ledger.Task{at(listed, before, tasklog.PhaseRunning)}, false, "0 of 1 slot taken"},
+		"it lists what nobody knows":               {one, nil, true, "1 of 1 slot taken: 77be0000"},
+		"one has ended since, and another begun":   {one, []ledger.Task{at(listed, since, tasklog.PhaseEnded), at(id, since, tasklog.PhaseRunning)}, true, "1 of 1 slot taken: 3f2a9c10"},
+		"another agent holds what was listed here": {one, []ledger.Task{task(tasklog.PhaseRunning, func(t *ledger.Task) { t.ID, t.Seen, t.State.Holder = listed, since, "nas" })}, false, "0 of 1 slot taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := facts(c.agent)
+			f.Held = func(id subject.AgentID) (held []ledger.Task) {
+				for _, task := range c.log {
+					if p := task.State.Phase; p == tasklog.PhaseRunning && task.State.Holder == string(id) {
+						held = append(held, task)
+					}
+				}
+				return held
+			}
+			f.Task = func(id subject.TaskID) (ledger.Task, bool) {
+				i := slices.IndexFunc(c.log, func(task ledger.Task) bool { return task.ID == id })
+				if i < 0 {
+					return ledger.Task{}, false
+				}
+				return c.log[i], true
+			}
+			open := slices.DeleteFunc(slices.Clone(c.log), func(task ledger.Task) bool { return task.Ended() })
+			if got := why.Agent(c.agent, open, f); !strings.HasPrefix(got.Because[1], c.slots) {
+				t.Errorf("Agent = %q, want %s", got.Because, c.slots)
+			}
+			waits := task(tasklog.PhaseQueued, func(t *ledger.Task) { t.ID = "9" })
+			if got := why.Task(waits, f).Because[0]; strings.Contains(got, "no free slot (1 of 1)") != c.full {
+				t.Errorf("Task = %q, want full = %v", got, c.full)
+			}
+		})
+	}
+}

@@ -255,8 +255,12 @@ func (f Facts) cancelling(t ledger.Task) (because []string, next string) {
 	if c.Signal != "" {
 		how = " with " + c.Signal
 	}
-	if c.GraceSeconds > 0 {
-		how += fmt.Sprintf(", and kills what is left after %s", span(time.Duration(c.GraceSeconds)*time.Second))
+	switch grace := time.Duration(c.GraceSeconds) * time.Second; {
+	case grace <= 0:
+	case s.Allowed > 1 && grace >= f.Lease/2:
+		how += fmt.Sprintf(", and kills what is left after %s, or before its lease of %s is over", span(grace), span(f.Lease))
+	default:
+		how += fmt.Sprintf(", and kills what is left after %s", span(grace))
 	}
 	since := SilentSince(t, f)
 	if since.IsZero() {
@@ -290,7 +294,7 @@ func (f Facts) ended(t ledger.Task) (because []string, next string) {
 	when := f.ago(t.EndedAt)
 	switch s.End {
 	case tasklog.Succeeded:
-		return append(because, fmt.Sprintf("it succeeded %s, %s", when, attempts)), ""
+		because = append(because, fmt.Sprintf("it succeeded %s, %s", when, attempts))
 	case tasklog.Failed:
 		text := "it failed"
 		if f.Result != nil {

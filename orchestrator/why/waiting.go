@@ -167,8 +167,9 @@ func (f Facts) obstacle(a registry.Agent, t ledger.Task) obstacle {
 		return obstacle{height: lapsed, words: fmt.Sprintf("handed it back: %d: %s", refusal.Code, refusal.Message)}
 	case f.Now.Before(until):
 		return obstacle{height: lapsed, words: "did not start it and is tried again in " + span(until.Sub(f.Now))}
-	case a.Free() == 0:
-		return obstacle{height: busy, words: fmt.Sprintf("has no free slot (%d of %d)", len(a.Running), a.Slots)}
+	}
+	if taken := f.taken(a); taken >= a.Slots {
+		return obstacle{height: busy, words: fmt.Sprintf("has no free slot (%d of %d)", taken, a.Slots)}
 	}
 	return obstacle{height: none, words: "is about to take it"}
 }
@@ -188,7 +189,7 @@ func lacks(a registry.Agent, t ledger.Task) string {
 	}
 	switch r := a.Resources; {
 	case len(missing) > 0:
-		return "has not " + strings.Join(missing, " nor ")
+		return "lacks " + strings.Join(missing, " and ")
 	case t.MaxMemoryMB > 0 && r.MemoryMB > 0 && t.MaxMemoryMB > r.MemoryMB:
 		return fmt.Sprintf("has %d MB of memory, the task may take %d", r.MemoryMB, t.MaxMemoryMB)
 	case t.GPUVRAMMB > 0 && r.MemoryMB > 0 && t.GPUVRAMMB > r.GPUVRAMMB:

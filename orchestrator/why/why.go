@@ -4,13 +4,17 @@ package why
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"chiffon/orchestrator/gate"
+	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
 )
 
 // Facts is what a reason rests on, beside the task or the agent itself. Its functions may be nil.
@@ -22,6 +26,10 @@ type Facts struct {
 	Silence   time.Duration // after which a holder that no heartbeat lists counts as silent
 	LostAfter time.Duration // how long work that may not be repeated may be out of reach
 	Agents    []registry.Agent
+
+	// Held is what an agent holds by the log, and Task one task of it.
+	Held func(subject.AgentID) []ledger.Task
+	Task func(subject.TaskID) (ledger.Task, bool)
 
 	// Shut says whether an agent is to get no new work.
 	Shut func(subject.AgentID) gate.Shut
@@ -45,6 +53,46 @@ func (f Facts) agent(id string) (registry.Agent, bool) {
 		}
 	}
 	return registry.Agent{}, false
+}
+
+func (f Facts) held(id subject.AgentID) []ledger.Task {
+	if f.Held == nil {
+		return nil
+	}
+	return f.Held(id)
+}
+
+// taken is how many slots of an agent are taken: by what its latest heartbeat lists, but for what has left it since, and
+// by what the log says that it has begun since.
+func (f Facts) taken(a registry.Agent) int {
+	n := len(f.lists(a))
+	for _, t := range f.held(a.AgentID) {
+		if !lists(a, t.ID) && t.Seen.After(a.Heard) {
+			n++
+		}
+	}
+	return n
+}
+
+// lists is what an agent's latest heartbeat lists, but for what has left it since.
+func (f Facts) lists(a registry.Agent) []message.Running {
+	if f.Task == nil {
+		return a.Running
+	}
+	return slices.DeleteFunc(slices.Clone(a.Running), func(r message.Running) bool {
+		t, ok := f.Task(r.TaskID)
+		return ok && t.Seen.After(a.Heard) && !holds(t, a)
+	})
+}
+
+func lists(a registry.Agent, id subject.TaskID) bool {
+	return slices.ContainsFunc(a.Running, func(r message.Running) bool { return r.TaskID == id })
+}
+
+// holds reports whether an agent holds a task by the log.
+func holds(t ledger.Task, a registry.Agent) bool {
+	p := t.State.Phase
+	return (p == tasklog.PhaseRunning || p == tasklog.PhaseCancelling) && t.State.Holder == string(a.AgentID)
 }
 
 func (f Facts) shut(id subject.AgentID) gate.Shut {
