@@ -8,6 +8,7 @@ import (
 	"chiffon/orchestrator/registry"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
+	"chiffon/pkg/retry"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/tasklog"
 )
@@ -172,14 +173,14 @@ func (w *world) running(t ledger.Task) (action, bool) {
 		if s.Attempt >= s.Allowed {
 			return action{kind: tasklog.Error, fault: flt, gone: true}, true
 		}
-		return action{kind: tasklog.AttemptFailed, fault: flt, gone: true, retryAt: w.now}, true
+		return action{kind: tasklog.AttemptFailed, fault: flt, gone: true, retryAt: w.now.Add(retry.After(s.Attempt + 1))}, true
 	}
 	if a, ok := w.overdue(t); ok {
 		return a, true
 	}
 	if s.Allowed > 1 && w.silentFor(t) > w.silence {
 		flt := w.timeout(t, "no sign of life from "+s.Holder)
-		return action{kind: tasklog.AttemptFailed, fault: flt, silent: true, retryAt: w.now}, true
+		return action{kind: tasklog.AttemptFailed, fault: flt, silent: true, retryAt: w.now.Add(retry.After(s.Attempt + 1))}, true
 	}
 	return action{}, false
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -176,7 +177,11 @@ func TestRuleReconcileGoneMovesAtOnce(t *testing.T) {
 	if e := s.ended(once, tasklog.Error); e.Message.Failure.Code != fault.AgentUnavailable || !e.Message.Custom.Chiffon.Gone {
 		t.Errorf("it ends with %+v, want 5002 gone", e.Message.Failure)
 	}
-	s.until(twice, "queued again", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseQueued && st.Deaths == 1 })
+	log := s.until(twice, "queued again", func(st tasklog.State) bool { return st.Phase == tasklog.PhaseQueued && st.Deaths == 1 })
+	revoked, again := log[len(log)-2], log[len(log)-1]
+	if at := revoked.Message.Custom.Chiffon.RetryAt; at == nil || at.Sub(revoked.Time) < 500*time.Millisecond || again.Time.Before(at.Add(-50*time.Millisecond)) {
+		t.Errorf("revoked at %v, due at %v, queued at %v, want the delay of a second attempt between", revoked.Time, at, again.Time)
+	}
 }
 
 func TestRulePoison(t *testing.T) {
@@ -190,8 +195,8 @@ func TestRulePoison(t *testing.T) {
 		s.started(id, "a", boot, 99)
 		s.beat("a", boot+1)
 	}
-	if e := s.ended(id, tasklog.Error); e.Message.Failure.Code != fault.AgentUnavailable {
-		t.Errorf("it ends with %+v, want 5002", e.Message.Failure)
+	if e := s.ended(id, tasklog.Error); e.Message.Failure.Code != fault.AgentUnavailable || !strings.Contains(e.Message.Failure.Message, "died three times") {
+		t.Errorf("it ends with %+v, want 5002 and why", e.Message.Failure)
 	}
 }
 
