@@ -164,7 +164,7 @@ func (a *API) health() {
 		return &healthAnswer{Status: http.StatusOK, Body: Health{Status: "ok"}}, nil
 	})
 	huma.Register(a.huma, operation(http.MethodGet, "/readyz", "readyz", "Can it be asked everything?", open,
-		described("503 while the views are still being folded, while the broker is out of reach or has no room for anything new, while nobody leads, and when the server is about to stop.")), a.ready)
+		described("503 while the views are still being folded or are behind the task log, while the broker is out of reach or has no room for anything new, while nobody leads, and when the server is about to stop.")), a.ready)
 }
 
 func (a *API) checks(ctx context.Context, _ *struct{}) (*checksAnswer, error) {

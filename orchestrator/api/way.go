@@ -82,6 +82,9 @@ func (a *API) unready(now time.Time) (status, why string) {
 	if loading, done, of := a.cfg.Ledger.Loading(); loading {
 		return "loading", fmt.Sprintf("folded %d of %d entries", done, of)
 	}
+	if n, since := a.cfg.Ledger.Behind(); n > 0 {
+		return "unavailable", fmt.Sprintf("views are %d entries behind, for %s", n, since.Round(time.Second))
+	}
 	if !a.cfg.Dispatcher.LeaderKnown(now) {
 		return "unavailable", "no orchestrator leads: what delivery cannot do is left undone until one does, within seconds as a rule"
 	}

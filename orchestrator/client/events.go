@@ -65,8 +65,8 @@ type EventQuery struct {
 
 // Events reads the story of a task (id or unique prefix) from the first entry, in order. A stream that breaks is taken up
 // where it stood; a message that comes twice is shown once. Following ends after the end mark; the last pair has an error if it
-// could not: a *Problem (404: no such task), an *Unreachable when the first connection fails or a lost one does not come
-// back for Patience, or the context's.
+// could not: a *Problem (404: no such task; 503 for Patience, at once when it does not follow), an *Unreachable when the
+// first connection fails or a lost one does not come back for Patience, or the context's.
 func (c *Client) Events(ctx context.Context, id string, q EventQuery) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		s := &stream{client: c, query: q, id: id, last: q.After, yield: yield}
@@ -101,7 +101,7 @@ func (s *stream) run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case !s.open || !passing(err):
+		case !passing(err), !s.open && !s.promised(err):
 			return err
 		}
 		if s.alive {
@@ -130,6 +130,13 @@ func passing(err error) bool {
 	}
 	_, ok := errors.AsType[*Unreachable](err)
 	return ok
+}
+
+// promised says whether a server that has sent nothing yet is worth waiting for: it answered, that it cannot just now,
+// and whoever follows a task wants its end.
+func (s *stream) promised(err error) bool {
+	_, answered := errors.AsType[*Problem](err)
+	return answered && s.query.Follow
 }
 
 // connection shows what one connection brings, until it breaks or the stream is done.

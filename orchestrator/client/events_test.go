@@ -129,6 +129,27 @@ func TestEventsThatStopAreLost(t *testing.T) {
 	}
 }
 
+// Who has just submitted a task meets a broker that is away for some seconds.
+func TestEventsOfServerThatCannotYet(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	c := quick(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked++; asked < 20 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprint(w, strings.Join(log, ""))
+	})
+	got, _, err := kinds(t, c, EventQuery{Follow: true})
+	if want := "submitted status status gap end "; got != want || err != nil {
+		t.Errorf("events = %q, %v, want %q", got, err, want)
+	}
+	asked = -100
+	if _, _, err := kinds(t, c, EventQuery{}); err == nil {
+		t.Error("who does not follow waits for ever")
+	}
+}
+
 func TestEventsWithoutFollowingEnd(t *testing.T) {
 	t.Parallel()
 	c := quick(t, func(w http.ResponseWriter, r *http.Request) {

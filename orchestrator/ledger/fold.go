@@ -44,6 +44,7 @@ func (l *Ledger) Run(ctx context.Context) error {
 	for _, fold := range []func() error{
 		func() error { return l.foldTasks(ctx) },
 		func() error { return l.foldStatus(ctx, last, from) },
+		func() error { return l.watchEnd(ctx) },
 	} {
 		wg.Go(func() {
 			if err := fold(); err != nil {

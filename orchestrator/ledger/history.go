@@ -26,7 +26,7 @@ func (l *Ledger) History(ctx context.Context, id subject.TaskID, after uint64, l
 	var reader tasklog.Reader
 	var from, until time.Time // what came too late belongs to the page of the entry before it
 	var lost revoked
-	for m, err := range l.client.Range(ctx, subject.TasksStream, subject.Task(id), 1) {
+	for m, err := range l.client.Current(ctx, subject.TasksStream, subject.Task(id), 1) {
 		if err != nil {
 			return nil, false, fmt.Errorf("history of task %s: %w", id, err)
 		}
@@ -112,7 +112,7 @@ func (l *Ledger) late(ctx context.Context, id subject.TaskID, lost revoked) (fou
 		if !ok {
 			continue
 		}
-		for m, err := range l.client.Range(ctx, subject.StatusStream, filter, from) {
+		for m, err := range l.client.Current(ctx, subject.StatusStream, filter, from) {
 			if err != nil {
 				return nil, fmt.Errorf("late outcomes of task %s: %w", id, err)
 			}

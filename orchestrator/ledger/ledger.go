@@ -33,6 +33,8 @@ type Ledger struct {
 	seq     uint64                              // folded up to here, in the task log
 	target  uint64                              // the last entry that the task log held when Run began
 	loaded  bool                                // seq has reached target
+	owed    end                                 // the oldest end of the task log that was seen and not folded then
+	latest  uint64                              // the newest that was seen
 	changes map[chan subject.TaskID]bool
 	facts   map[chan Fact]bool
 	odd     []Odd // not known to be on record

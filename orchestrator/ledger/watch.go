@@ -35,8 +35,14 @@ func ParseCursor(s string) (Cursor, error) {
 	return c, nil
 }
 
-// settle is how long a watcher waits, after an end, for statuses that the end counts and the stream does not show.
-const settle = 3 * time.Second
+const (
+	// settle is how long a watcher waits, after an end, for statuses that the end counts and the stream does not show.
+	settle = 3 * time.Second
+
+	// lookAgain is how long a watcher goes without looking for itself. It is woken by the views, and those may be behind:
+	// nobody is to wait for what has happened already.
+	lookAgain = 3 * time.Second
+)
 
 // Watch yields everything that happened to a task behind a cursor, in order, then what happens, and returns after the
 // end mark. Each entry and each status comes once, in whatever pieces it is read. Statuses come before the end that
@@ -49,6 +55,8 @@ func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, foll
 		defer stop()
 		w := watch{client: l.client, id: id, from: from, at: from, yield: yield, count: map[int]int{}}
 		var patience <-chan time.Time
+		look := time.NewTicker(lookAgain)
+		defer look.Stop()
 		for {
 			more, err := w.round(ctx, !follow)
 			if err != nil {
@@ -67,6 +75,7 @@ func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, foll
 			case <-ctx.Done():
 				return
 			case <-wake:
+			case <-look.C:
 			case <-patience:
 				w.impatient = true
 			}
@@ -164,7 +173,7 @@ func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
 		from = w.log[n-1].Seq + 1
 	}
 	room := voidRoom
-	for m, err := range w.client.Range(ctx, subject.TasksStream, subject.Task(w.id), from) {
+	for m, err := range w.client.Current(ctx, subject.TasksStream, subject.Task(w.id), from) {
 		if err != nil {
 			return nil, fmt.Errorf("watch task %s: %w", w.id, err)
 		}
@@ -187,7 +196,7 @@ func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
 // readStatus yields new statuses, and before each the entries that were stored earlier. A reader that goes on where
 // it stood has those before it read again: they count, and what was sent twice is known by them.
 func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
-	for m, err := range w.client.Range(ctx, subject.StatusStream, subject.Task(w.id), w.status+1) {
+	for m, err := range w.client.Current(ctx, subject.StatusStream, subject.Task(w.id), w.status+1) {
 		if err != nil {
 			return fmt.Errorf("watch task %s: %w", w.id, err)
 		}

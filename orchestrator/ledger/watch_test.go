@@ -11,6 +11,7 @@ import (
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/view"
 	"chiffon/pkg/message"
+	"chiffon/pkg/natstest"
 	"chiffon/pkg/subject"
 )
 
@@ -220,5 +221,29 @@ func TestWatchStops(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// Views that are stuck wake nobody. Who follows a task sees its end all the same.
+func TestWatchOverStuckViews(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	stuck := ledger.New(w.Client, natstest.Log(t))
+	id := w.submit(order{})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var got []string
+	for ev, err := range stuck.Watch(ctx, id, ledger.Cursor{}, true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, word(ev)); len(got) == 1 {
+			w.start(id, 1)
+			w.status(id, 1, 10, 1)
+			w.end(id, 1, 1)
+		}
+	}
+	if want := strings.Fields("submitted started 10% succeeded end"); !slices.Equal(got, want) {
+		t.Errorf("Watch = %v, want %v", got, want)
 	}
 }

@@ -80,6 +80,12 @@ func (s *Server) checkViews() view.Check {
 	if loading {
 		return view.Check{Name: "views", Detail: fmt.Sprintf("folded %d of %d entries", done, of), Cure: "wait a moment"}
 	}
+	if n, since := s.views.Behind(); n > 0 {
+		return view.Check{
+			Name: "views", Detail: fmt.Sprintf("%d entries behind, for %s", n, since.Round(time.Second)),
+			Cure: "look at the broker and its log; if that is well, start the orchestrator anew",
+		}
+	}
 	return view.Check{Name: "views", OK: true, Detail: fmt.Sprintf("folded up to entry %d", done)}
 }
 

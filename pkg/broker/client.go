@@ -208,7 +208,7 @@ func (c *Client) Bucket(ctx context.Context, name string) (jetstream.KeyValue, e
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
-	return bucket{kv}, nil
+	return bucket{kv, c}, nil
 }
 
 // StreamInfo describes a stream as it is.

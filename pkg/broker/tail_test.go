@@ -156,3 +156,47 @@ func TestTailEnds(t *testing.T) {
 		t.Errorf("closed connection: %v", err)
 	}
 }
+
+// A consumer may live and send nothing, as one does whose server is behind. Here it is paused.
+func TestTailOverStuckConsumer(t *testing.T) {
+	t.Parallel()
+	s, c := listening(t)
+	js, err := jetstream.New(raw(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	subj := subject.Status(newTask(), "web-1")
+	fill(t, c, subj, 0, 1, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	got := make(chan int, 8)
+	go func() {
+		for m := range c.Tail(ctx, subject.StatusStream, 1) {
+			got <- numberOf(m)
+		}
+		close(got)
+	}()
+	stream, err := js.Stream(ctx, subject.StatusStream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 1; ; n++ { // until one came through the consumer
+		if sent := <-got; sent != n-1 {
+			t.Fatalf("message %d comes, want %d", sent, n-1)
+		}
+		paused := 0
+		for name := range stream.ConsumerNames(ctx).Name() {
+			if _, err := stream.PauseConsumer(ctx, name, time.Now().Add(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			paused++
+		}
+		fill(t, c, subj, n, n+1, 0)
+		if paused > 0 {
+			if sent, ok := <-got; !ok || sent != n {
+				t.Fatalf("message %d comes (%v), want %d", sent, ok, n)
+			}
+			return
+		}
+	}
+}

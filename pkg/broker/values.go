@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -41,38 +42,58 @@ func Values(ctx context.Context, kv jetstream.KeyValue, filter string) iter.Seq2
 	}
 }
 
-// Changes yields the same, and from then on each change, until ctx ends: that is no error. After an error nothing comes.
+// Changes yields the same, and from then on each change, until ctx ends: that is no error. A watch that the library has
+// given up, as it does when a cluster has no leader for it, is taken up where it stood. An error says that there is no
+// such bucket, or that the connection was closed; after it nothing comes.
 func Changes(ctx context.Context, kv jetstream.KeyValue, filter string) iter.Seq2[Value, error] {
 	return func(yield func(Value, error) bool) {
-		w, err := kv.Watch(ctx, filter)
-		if err != nil {
-			if ctx.Err() == nil {
-				yield(Value{}, fmt.Errorf("watch bucket %s: %w", kv.Bucket(), err))
+		for next := uint64(0); ; {
+			more, err := changes(ctx, kv, filter, &next, yield)
+			if !more || ctx.Err() != nil {
+				return
 			}
-			return
-		}
-		defer func() { _ = w.Stop() }() // ctx has ended it as a rule
-		for {
+			if lost(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
+				yield(Value{}, fmt.Errorf("watch bucket %s: %w", kv.Bucket(), err))
+				return
+			}
 			select {
 			case <-ctx.Done():
 				return
-			case e, ok := <-w.Updates():
-				switch {
-				case !ok && ctx.Err() == nil:
-					yield(Value{}, fmt.Errorf("watch bucket %s: the connection was closed", kv.Bucket()))
-					return
-				case !ok:
-					return
-				case e == nil: // the past is over
-					continue
-				}
-				v := Value{Key: e.Key(), Revision: e.Revision()}
-				if e.Operation() == jetstream.KeyValuePut {
-					v.Data = append([]byte{}, e.Value()...) // not nil, also when it is empty
-				}
-				if !yield(v, nil) {
-					return
-				}
+			case <-time.After(retryEvery):
+			}
+		}
+	}
+}
+
+// changes is one watch, from a revision on. It returns more=false when yield has had enough.
+func changes(ctx context.Context, kv jetstream.KeyValue, filter string, next *uint64, yield func(Value, error) bool) (more bool, err error) {
+	var opts []jetstream.WatchOpt
+	if *next > 0 {
+		opts = append(opts, jetstream.ResumeFromRevision(*next))
+	}
+	w, err := kv.Watch(ctx, filter, opts...)
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = w.Stop() }() // ctx has ended it as a rule
+	for {
+		select {
+		case <-ctx.Done():
+			return true, nil
+		case e, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return true, nil
+			case e == nil, e.Revision() < *next: // the past is over; or it comes again
+				continue
+			}
+			v := Value{Key: e.Key(), Revision: e.Revision()}
+			if e.Operation() == jetstream.KeyValuePut {
+				v.Data = append([]byte{}, e.Value()...) // not nil, also when it is empty
+			}
+			*next = e.Revision() + 1
+			if !yield(v, nil) {
+				return false, nil
 			}
 		}
 	}

@@ -2,9 +2,13 @@ package broker_test
 
 import (
 	"context"
+	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/pkg/broker"
 	"chiffon/pkg/natstest"
@@ -63,5 +67,65 @@ func TestValuesAndChanges(t *testing.T) {
 	}
 	if found["word.a"] != "2" || !changed || context.Cause(ctx) != context.Canceled || len(found) > 3 {
 		t.Errorf("Changes ended with %v (%v)", found, context.Cause(ctx))
+	}
+}
+
+// held keeps the last watch of a bucket.
+type held struct {
+	jetstream.KeyValue
+	last jetstream.KeyWatcher
+}
+
+func (h *held) Watch(ctx context.Context, keys string, opts ...jetstream.WatchOpt) (w jetstream.KeyWatcher, err error) {
+	h.last, err = h.KeyValue.Watch(ctx, keys, opts...)
+	return h.last, err
+}
+
+// The library gives a watch up when a cluster cannot make another consumer for it at once.
+func TestChangesOverLostWatch(t *testing.T) {
+	t.Parallel()
+	c := natstest.Run(t)
+	kv, err := c.Bucket(t.Context(), broker.StateBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	put := func(key, value string) {
+		if _, err := kv.Put(ctx, key, []byte(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("word.a", "0")
+	put("word.b", "0")
+	var got []string
+	h := &held{KeyValue: kv}
+	for v, err := range broker.Changes(ctx, h, "word.*") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, v.Key+"="+string(v.Data)); v.Data == nil {
+			break
+		}
+		switch len(got) {
+		case 2, 3:
+			if err := h.last.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			put("word.a", itoa(len(got)))
+		case 4:
+			if err := errors.Join(h.last.Stop(), kv.Delete(ctx, "word.b")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := []string{"word.a=0", "word.b=0", "word.a=2", "word.a=3", "word.b="}; !slices.Equal(got, want) {
+		t.Errorf("Changes = %v, want %v", got, want)
+	}
+	c.Close()
+	for _, err := range broker.Changes(t.Context(), kv, "word.*") {
+		if err == nil {
+			t.Fatal("a closed connection brings a change")
+		}
 	}
 }
