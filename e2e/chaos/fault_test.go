@@ -32,12 +32,13 @@ func (s *site) faults() []fault {
 	runner := func(r *rand.Rand) *process { return s.runners[r.IntN(len(s.runners))] }
 	all := []fault{
 		{"kill -9 of the broker", 6, broker, s.kill},
-		{"kill -9 of an orchestrator", 12, orchestrator, s.kill},
+		{"kill -9 of an orchestrator", 8, orchestrator, s.kill},
 		{"kill -9 of a runner", 22, runner, s.kill},
 		{"kill -9 of a runner and its supervisors", 6, runner, s.killWhole},
 		{"SIGSTOP of the broker", 2, broker, s.freeze},
-		{"SIGSTOP of an orchestrator", 4, orchestrator, s.freeze},
+		{"SIGSTOP of an orchestrator", 3, orchestrator, s.freeze},
 		{"SIGSTOP of a runner", 7, runner, s.freeze},
+		{"SIGSTOP of a runner until its work is taken away", 1, runner, s.freezeLong},
 		{"SIGSTOP of a supervisor", 8, runner, s.freezeSupervisor},
 		{"restart of the broker", 2, broker, s.restart},
 		{"restart of an orchestrator", 4, orchestrator, s.restart},
@@ -51,7 +52,9 @@ func (s *site) faults() []fault {
 			fault{"entries put behind others", 3, stranger, s.stranger.forges})
 	}
 	if s.links[0] != nil {
-		all = append(all, fault{"cut link of a runner", 10, runner, s.cut})
+		all = append(all,
+			fault{"cut link of a runner", 10, runner, s.cut},
+			fault{"cut link of a runner until its work is taken away", 1, runner, s.cutLong})
 	}
 	if s.disk != "" {
 		all = append(all, fault{"full disk of a runner", 3, func(*rand.Rand) *process { return s.runners[runners-1] }, s.fill})
@@ -175,6 +178,21 @@ func (s *site) cut(r *rand.Rand, p *process) (func(), time.Duration, bool) {
 	l := s.links[indexOf(s.runners, p)]
 	l.set(s, false)
 	return func() { l.set(s, true) }, time.Duration(100+r.IntN(4900)) * time.Millisecond, true
+}
+
+// long is how long a runner is away until its work is taken from it for silence, and some of it begun elsewhere.
+func long(r *rand.Rand) time.Duration {
+	return 13*time.Second + time.Duration(r.IntN(12000))*time.Millisecond
+}
+
+func (s *site) freezeLong(r *rand.Rand, p *process) (func(), time.Duration, bool) {
+	mend, _, ok := s.freeze(r, p)
+	return mend, long(r), ok
+}
+
+func (s *site) cutLong(r *rand.Rand, p *process) (func(), time.Duration, bool) {
+	mend, _, ok := s.cut(r, p)
+	return mend, long(r), ok
 }
 
 // fill leaves no byte free on the small disk.
