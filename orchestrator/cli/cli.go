@@ -77,7 +77,12 @@ func (p *program) client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(found.URL, found.Credential)
+	c, err := client.New(found.URL, found.Credential)
+	if err != nil {
+		return nil, err
+	}
+	c.Notice(func(text string) { p.talk.say("%s", visible(text)) })
+	return c, nil
 }
 
 // with makes the function of a command that talks to the server.

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"chiffon/pkg/token"
@@ -36,6 +37,9 @@ type Client struct {
 	firstWait time.Duration // before the second try
 	maxWait   time.Duration // between two tries
 	idle      time.Duration // silence after which a stream of events counts as lost
+
+	notice func(text string) // takes what a person should know while a call goes on; may be nil
+	warned atomic.Bool       // the latest answer came with a warning
 }
 
 // New is a client of the orchestrator at address ("http://127.0.0.1:8422") that shows credential with every call; the
@@ -58,6 +62,16 @@ func New(address string, credential token.Token) (*Client, error) {
 		maxWait:   5 * time.Second,
 		idle:      45 * time.Second,
 	}, nil
+}
+
+// Notice has a function told, in words for people, why a call is tried again, and that an answer may be old; each once
+// while it lasts. To be called before any other method.
+func (c *Client) Notice(tell func(text string)) { c.notice = tell }
+
+func (c *Client) inform(text string) {
+	if c.notice != nil {
+		c.notice(text)
+	}
 }
 
 // URL is where the orchestrator is.
@@ -117,6 +131,13 @@ func (c *Client) do(ctx context.Context, k call) (status int, err error) {
 		pause, again := c.again(err, wait)
 		if err == nil || !again || try >= c.retries {
 			return status, err
+		}
+		if try == 0 {
+			reason := err.Error()
+			if i := strings.IndexAny(reason, ";\n"); i >= 0 {
+				reason = reason[:i]
+			}
+			c.inform(reason + "; trying again")
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return 0, err
@@ -194,7 +215,19 @@ func (c *Client) send(ctx context.Context, k call, body []byte) (*http.Response,
 		defer res.Body.Close()
 		return nil, readProblem(res)
 	}
+	c.warn(res.Header.Get("Warning"))
 	return res, nil
+}
+
+// warn tells what an answer's Warning header says, unless the answer before it had one too.
+func (c *Client) warn(header string) {
+	if c.warned.Swap(header != "") || header == "" {
+		return
+	}
+	_, text, _ := strings.Cut(header, `"`)
+	if text, err := strconv.Unquote(`"` + text); err == nil {
+		c.inform(text)
+	}
 }
 
 // broken is the error of a connection that failed: the caller's own end, if that is why.

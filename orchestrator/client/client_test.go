@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,15 +36,45 @@ func TestSubmitIsOneTaskHoweverOftenItIsSent(t *testing.T) {
 			fmt.Fprint(w, `{"task_id":"t","state":"queued","newer":{"x":1}}`)
 		}
 	})
+	var told []string
+	c.Notice(func(text string) { told = append(told, text) })
 	task, known, err := c.Submit(t.Context(), Submission{AgentType: "infra", WorkType: "w", Parameters: json.RawMessage(`{}`)})
 	if err != nil || !known || task.TaskID != "t" {
 		t.Fatalf("Submit = %+v, %v, %v", task, known, err)
+	}
+	if len(told) != 1 || !strings.HasSuffix(told[0], "; trying again") {
+		t.Errorf("told %q, want once that it tries again", told)
 	}
 	if len(requests) != 3 || requests[0] == "" || requests[1] != requests[0] || requests[2] != requests[0] {
 		t.Errorf("request ids = %q, want one id three times", requests)
 	}
 	if data, _ := json.Marshal(task); string(data) != `{"task_id":"t","state":"queued","newer":{"x":1}}` {
 		t.Errorf("encodes to %s, not to what came", data)
+	}
+}
+
+// An answer that may be old says so, once while that lasts.
+func TestWarning(t *testing.T) {
+	t.Parallel()
+	warnings := []string{`110 chiffon "the broker has not answered for 3s; this may be old"`, `110 chiffon "the broker has not answered for 4s; this may be old"`,
+		"", `110 chiffon "again \"it\""`}
+	var told []string
+	next := 0
+	c := quick(t, func(w http.ResponseWriter, _ *http.Request) {
+		if warnings[next] != "" {
+			w.Header().Set("Warning", warnings[next])
+		}
+		next++
+		fmt.Fprint(w, `{"agents":[]}`)
+	})
+	c.Notice(func(text string) { told = append(told, text) })
+	for range warnings {
+		if _, err := c.Agents(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"the broker has not answered for 3s; this may be old", `again "it"`}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }
 

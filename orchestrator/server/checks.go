@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -14,11 +15,16 @@ import (
 	"chiffon/pkg/subject"
 )
 
+// streamPatience is how long the streams may take to say how they are, all together.
+const streamPatience = 5 * time.Second
+
 // checks is what doctor finds on this side.
 func (s *Server) checks(ctx context.Context) []view.Check {
 	found := []view.Check{s.checkBroker(), s.checkDurability()}
+	asked, done := context.WithTimeout(ctx, streamPatience)
+	defer done()
 	for _, name := range []string{subject.TasksStream, subject.StatusStream, subject.MailStream, subject.AuditStream} {
-		found = append(found, s.checkStream(ctx, name))
+		found = append(found, s.checkStream(asked, name))
 	}
 	return append(found, s.checkViews(), s.checkDisk(), s.checkAgents())
 }
@@ -66,6 +72,9 @@ func (s *Server) checkStream(ctx context.Context, name string) view.Check {
 	info, err := s.client.StreamInfo(ctx, name)
 	if err != nil {
 		c.OK, c.Detail, c.Cure = false, err.Error(), "start the orchestrator anew: it makes what is missing"
+		if errors.Is(err, context.DeadlineExceeded) {
+			c.Cure = "see to the broker: it does not answer"
+		}
 		return c
 	}
 	c.Detail = fmt.Sprintf("%d messages, %d of %d MiB", info.State.Msgs, info.State.Bytes>>20, info.Config.MaxBytes>>20)
