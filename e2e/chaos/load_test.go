@@ -57,7 +57,7 @@ func (s *site) order(r *rand.Rand) client.Submission {
 		AgentType: "infra", WorkType: pick("often", "often", "once"), Parameters: params,
 		Priority: pick("critical", "high", "normal", "normal", "normal", "low"), RequestID: string(message.NewUUID()),
 	}
-	switch r.IntN(12) {
+	switch r.IntN(15) {
 	case 0, 1:
 		o.Agent = agent(r.IntN(runners))
 	case 2:
