@@ -57,6 +57,7 @@ type drain struct {
 	beats   int             // heartbeats since the drain began
 	running map[string]bool // tasks that have not been shown as ended
 	said    bool
+	silence bool // that the agent is silent was said
 }
 
 // drainLook is how often the agent is looked at.
@@ -79,6 +80,10 @@ func (d *drain) watch(ctx context.Context) error {
 		case len(now) == 0 && (silent || d.beats >= 2): // the second is sent after the answer to the first, which tells it
 			return d.empty(silent)
 		}
+		if silent && !d.silence && !d.p.json() {
+			d.p.talk.say("%s is silent: what it holds may go on until its runner is heard again, whatever the deadline is", visible(id))
+		}
+		d.silence = silent
 		t := time.NewTimer(drainLook)
 		select {
 		case <-t.C:

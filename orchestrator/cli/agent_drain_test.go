@@ -84,6 +84,30 @@ func TestCtrlCStopsWatchingNotDraining(t *testing.T) {
 	}
 }
 
+func TestDrainSaysThatTheAgentIsSilent(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, newStory(idA, "survey_host").started(1, 1))
+	f.agents = agents()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		for range time.Tick(5 * time.Millisecond) {
+			f.mu.Lock()
+			if f.agents[0].DrainUntil != nil {
+				f.agents[0].State = "silent"
+			}
+			watched := f.looks > 3
+			f.mu.Unlock()
+			if watched {
+				cancel()
+				return
+			}
+		}
+	}()
+	if _, stderr, code := play(t, ctx, f, false, "", "agent", "drain", "nas"); code != ExitInterrupted || strings.Count(stderr, "nas is silent: what it holds may go on") != 1 {
+		t.Errorf("exit %d\n%s", code, stderr)
+	}
+}
+
 func TestDrainEndsWhenSomebodyResumes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, newStory(idA, "survey_host").started(1, 1))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -45,6 +46,9 @@ func newBackup(p *program) *cobra.Command {
 
 func (p *program) backup(ctx context.Context, c *client.Client, name string) error {
 	if name == "-" {
+		if p.out.terminal {
+			return errors.New("a backup is no text for a terminal: name a file, or send it on: orchestrator backup - > FILE")
+		}
 		m, err := save(ctx, c, p.out.w)
 		if err == nil {
 			p.talk.say("saved %d messages of %d streams", m.Messages(), len(m.Parts))
@@ -64,8 +68,14 @@ func (p *program) backup(ctx context.Context, c *client.Client, name string) err
 
 // saveFile makes a file that is whole, or none.
 func saveFile(ctx context.Context, c *client.Client, name string) (m backup.Manifest, err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".backup-*") // made with 0600
-	if err != nil {
+	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
+		return m, fmt.Errorf("%s is no file that a backup could replace: name a file", visible(name))
+	}
+	dir := filepath.Dir(name)
+	f, err := os.CreateTemp(dir, ".backup-*") // made with 0600
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return m, fmt.Errorf("no file can be made in %s: %w", visible(dir), failed.Err)
+	} else if err != nil {
 		return m, err
 	}
 	m, err = save(ctx, c, f)
@@ -78,7 +88,7 @@ func saveFile(ctx context.Context, c *client.Client, name string) (m backup.Mani
 	if err != nil {
 		return m, errors.Join(err, os.Remove(f.Name()))
 	}
-	return m, disk.Sync(filepath.Dir(name))
+	return m, disk.Sync(dir)
 }
 
 // save writes a backup and reads it while it comes: only a whole one is a success.
