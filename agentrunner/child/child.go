@@ -74,6 +74,7 @@ type Outcome struct {
 	OverTime  time.Duration `json:"over_time,omitempty"`  // the MaxTime that ended it
 	CPU       time.Duration `json:"cpu"`                  // user and system time of the whole tree
 	MaxRSS    int64         `json:"max_rss"`              // bytes held at most by the largest process
+	Lacking   bool          `json:"lacking,omitempty"`    // it was not started, for the host had not enough of what that takes
 	Err       string        `json:"err,omitempty"`        // why the program could not be started or its end not be seen
 }
 

@@ -2,8 +2,10 @@ package child
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -46,6 +48,19 @@ func TestLook(t *testing.T) {
 		}
 		if got != c.want || code != c.code {
 			t.Errorf("%s: Look(%s) = %q, %v; want %q, code %d", name, c.path, got, err, c.want, c.code)
+		}
+	}
+}
+
+// What the host may have again is no fault of the program.
+func TestLacking(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{
+		syscall.EAGAIN: true, syscall.ENOMEM: true, syscall.EMFILE: true, syscall.ENFILE: true,
+		syscall.EACCES: false, syscall.E2BIG: false, &StartError{ExitNotFound, "gone"}: false,
+	} {
+		if got := lacking(fmt.Errorf("start x: %w", err)); got != want {
+			t.Errorf("lacking(%v) = %v", err, got)
 		}
 	}
 }

@@ -36,8 +36,20 @@ func spawn(c Command, m mark, g *group) (pid int, err error) {
 		return pid, nil
 	case errors.Is(err, syscall.ENOENT):
 		return 0, &StartError{ExitNotFound, fmt.Sprintf("program %s names an interpreter that is missing: see its first line, or its loader", path)}
+	case lacking(err):
+		return 0, fmt.Errorf("start %s: %w", path, err)
 	case errors.Is(err, syscall.ENOEXEC):
 		return 0, &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed: it is no program for this system, or lacks a first line like #!/bin/sh", path)}
 	}
 	return 0, &StartError{ExitNotExecutable, fmt.Sprintf("program %s cannot be executed: %v", path, err)}
+}
+
+// lacking reports whether a program could not be started for want of what the host may have again: processes, memory, files.
+func lacking(err error) bool {
+	for _, want := range []syscall.Errno{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE} {
+		if errors.Is(err, want) {
+			return true
+		}
+	}
+	return false
 }

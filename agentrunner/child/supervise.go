@@ -101,7 +101,7 @@ func (s *supervision) run(orders *json.Decoder) *Outcome {
 		if start, ok := errors.AsType[*StartError](err); ok {
 			code = start.ExitCode
 		}
-		return &Outcome{ExitCode: code, Err: err.Error()}
+		return &Outcome{ExitCode: code, Err: err.Error(), Lacking: lacking(err)}
 	}
 	s.pid = pid
 	letGo()

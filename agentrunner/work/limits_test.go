@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"chiffon/agentrunner/child"
+	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 )
 
@@ -36,5 +38,15 @@ func TestMoreWorkTypesThanMayBeTold(t *testing.T) {
 	c, problems := Load(Config{Dirs: []string{dir}})
 	if got := len(c.Offers()); got != message.MaxOffers || len(problems) == 0 || !strings.Contains(problems[0].Error(), "no more") {
 		t.Errorf("%d are offered, problems %v", got, problems)
+	}
+}
+
+// A program that could not be started for want of processes or memory is no failure of its own: another attempt may do it.
+func TestHostLacksWhatAStartTakes(t *testing.T) {
+	t.Parallel()
+	result := child.Outcome{ExitCode: 126, Err: "start /bin/x: resource temporarily unavailable", Lacking: true}
+	got := judge(t.Context(), Attempt{Number: 1}, result, ended(result))
+	if got.Fault == nil || got.Fault.Code != fault.AgentUnavailable || got.Fault.Message != result.Err || !got.Fault.Code.Retryable() {
+		t.Errorf("%+v, want it tried again", got)
 	}
 }

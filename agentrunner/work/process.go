@@ -196,7 +196,7 @@ func judge(ctx context.Context, a Attempt, result child.Outcome, end Outcome) Ou
 		return end
 	case result.Stopped && ctx.Err() != nil:
 		return stopped(ctx, end)
-	case result.Err != "" && result.Signal != "":
+	case result.Lacking, result.Err != "" && result.Signal != "":
 		end.Status, end.Note = message.ResultFailed, result.Err
 		end.Fault = fault.New(fault.AgentUnavailable, "%s", result.Err)
 		return end
