@@ -47,8 +47,10 @@ func (a *API) watch(ctx context.Context, in *eventsInput) (*huma.StreamResponse,
 	if err != nil {
 		return nil, problem(http.StatusUnprocessableEntity, err.Error(), Detail{Location: "header.Last-Event-ID", Message: err.Error()})
 	}
-	if _, err := a.answer(ctx, http.StatusOK, id); err != nil {
-		return nil, err // unknown, or the broker is away: said while a status can still say it
+	if _, known := a.cfg.Ledger.Get(id); !known {
+		if _, err := a.answer(ctx, http.StatusOK, id); err != nil {
+			return nil, err // unknown, or the broker is away: said while a status can still say it
+		}
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
 		_, w := humago.Unwrap(hc)

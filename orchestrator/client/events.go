@@ -113,10 +113,14 @@ func (s *stream) run(ctx context.Context) error {
 		if time.Since(since) > Patience {
 			return err
 		}
-		if s.query.Lost != nil {
-			s.query.Lost(err, wait)
+		pause := wait
+		if p, ok := errors.AsType[*Problem](err); ok && p.RetryAfter > 0 {
+			pause = min(wait, p.RetryAfter) // it knows better
 		}
-		if err := sleep(ctx, wait); err != nil {
+		if s.query.Lost != nil {
+			s.query.Lost(err, pause)
+		}
+		if err := sleep(ctx, pause); err != nil {
 			return err
 		}
 		wait = min(2*wait, s.client.maxWait)

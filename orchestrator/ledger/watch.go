@@ -47,8 +47,8 @@ const (
 // Watch yields everything that happened to a task behind a cursor, in order, then what happens, and returns after the
 // end mark. Each entry and each status comes once, in whatever pieces it is read. Statuses come before the end that
 // counts them; those that have expired are yielded as one gap. Gap and end mark have the id of what came before them,
-// so they come again when it is read from there. With follow false it stops at what there is now. An error is the
-// last thing it yields.
+// so they come again when it is read from there. With follow false it stops at what there is now. A broker that is away
+// is waited for by who follows. An error is the last thing it yields.
 func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, follow bool) iter.Seq2[view.Event, error] {
 	return func(yield func(view.Event, error) bool) {
 		wake, stop := l.subscribe(id)
@@ -59,16 +59,13 @@ func (l *Ledger) Watch(ctx context.Context, id subject.TaskID, from Cursor, foll
 		defer look.Stop()
 		for {
 			more, err := w.round(ctx, !follow)
-			if err != nil {
-				if ctx.Err() == nil {
-					yield(view.Event{}, err)
-				}
+			switch {
+			case ctx.Err() != nil || err == nil && !more:
 				return
-			}
-			if !more {
+			case err != nil && (!follow || broker.Lost(err)):
+				yield(view.Event{}, err)
 				return
-			}
-			if w.ended() && patience == nil {
+			case err == nil && w.ended() && patience == nil:
 				patience = time.After(settle)
 			}
 			select {
@@ -114,6 +111,8 @@ type watch struct {
 	impatient bool
 
 	log    []tasklog.Entry // the whole log, as far as it is read
+	news   []tasklog.Entry // read, to be yielded before the end
+	room   int             // for what void entries among them carry
 	reader tasklog.Reader
 	behind []tasklog.Entry // the valid end, and what was put behind it
 	status uint64          // statuses are read up to here
@@ -147,12 +146,11 @@ func (r *recent) repeated(id message.UUID) bool {
 
 // round yields what is new. It returns more=false when there is nothing to come: the end was yielded, or last is set.
 func (w *watch) round(ctx context.Context, last bool) (more bool, err error) {
-	news, err := w.readLog(ctx)
-	if err != nil {
+	if err := w.readLog(ctx); err != nil {
 		return false, err
 	}
-	if err = w.readStatus(ctx, &news); err == nil {
-		err = w.entries(news)
+	if err = w.readStatus(ctx); err == nil {
+		err = w.entries(len(w.news))
 	}
 	if err == nil && w.ended() {
 		more, err = w.finish(last)
@@ -165,61 +163,61 @@ func (w *watch) round(ctx context.Context, last bool) (more bool, err error) {
 	return more, err
 }
 
-// readLog reads the entries behind those read before, and returns those to be yielded. From the end on they are kept
-// back: the statuses that the end counts come first.
-func (w *watch) readLog(ctx context.Context) (news []tasklog.Entry, err error) {
+// readLog reads the entries behind those read before, and keeps those to be yielded. From the end on they are kept
+// apart: the statuses that the end counts come first.
+func (w *watch) readLog(ctx context.Context) error {
 	from := uint64(1)
 	if n := len(w.log); n > 0 {
 		from = w.log[n-1].Seq + 1
 	}
-	room := voidRoom
+	if len(w.news)+len(w.behind) == 0 {
+		w.room = voidRoom
+	}
 	for m, err := range w.client.Current(ctx, subject.TasksStream, subject.Task(w.id), from) {
 		if err != nil {
-			return nil, fmt.Errorf("watch task %s: %w", w.id, err)
+			return fmt.Errorf("watch task %s: %w", w.id, err)
 		}
 		e := m.Entry()
 		kept, void := w.reader.Next(e)
 		w.log = append(w.log, kept)
 		if void != nil {
-			e = shown(e, void, &room)
+			e = shown(e, void, &w.room)
 		}
 		switch {
 		case w.reader.State.Phase == tasklog.PhaseEnded:
 			w.behind = append(w.behind, e)
 		case e.Seq > w.from.Tasks:
-			news = append(news, e)
+			w.news = append(w.news, e)
 		}
 	}
-	return news, nil
+	return nil
 }
 
 // readStatus yields new statuses, and before each the entries that were stored earlier. A reader that goes on where
 // it stood has those before it read again: they count, and what was sent twice is known by them.
-func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
+func (w *watch) readStatus(ctx context.Context) error {
 	for m, err := range w.client.Current(ctx, subject.StatusStream, subject.Task(w.id), w.status+1) {
 		if err != nil {
 			return fmt.Errorf("watch task %s: %w", w.id, err)
 		}
+		ev, id := w.statusEvent(m)
+		if ev.Attempt > w.reader.State.Attempt { // its start was stored since the log was read
+			if err := w.readLog(ctx); err != nil {
+				return err
+			}
+		}
 		w.status = m.Seq
-		ev, repeated := w.statusEvent(m)
+		repeated := id != "" && w.seen.repeated(id)
 		if !repeated {
 			w.count[ev.Attempt]++
 		}
 		if repeated || m.Seq <= w.from.Status {
 			continue
 		}
-		if ev.Attempt > w.reader.State.Attempt { // its start was stored since the log was read
-			more, err := w.readLog(ctx)
-			if err != nil {
+		for len(w.news) > 0 && w.news[0].Time.Before(m.Time) {
+			if err := w.entries(1); err != nil {
 				return err
 			}
-			*news = append(*news, more...)
-		}
-		for len(*news) > 0 && (*news)[0].Time.Before(m.Time) {
-			if err := w.entries((*news)[:1]); err != nil {
-				return err
-			}
-			*news = (*news)[1:]
 		}
 		w.at.Status = m.Seq
 		ev.ID = w.at.String()
@@ -230,7 +228,7 @@ func (w *watch) readStatus(ctx context.Context, news *[]tasklog.Entry) error {
 	return nil
 }
 
-func (w *watch) statusEvent(m broker.Msg) (ev view.Event, repeated bool) {
+func (w *watch) statusEvent(m broker.Msg) (ev view.Event, id message.UUID) {
 	ev = view.Event{Kind: "status", Time: m.Time, Message: m.Data}
 	if p, ok := subject.Parse(m.Subject); ok {
 		ev.AgentID = p.Writer
@@ -238,18 +236,28 @@ func (w *watch) statusEvent(m broker.Msg) (ev view.Event, repeated bool) {
 	st, err := message.Decode[message.WorkStatus](m.Data)
 	if err != nil {
 		ev.Void, ev.Message = err.Error(), nil
-		return ev, false
+		return ev, ""
 	}
 	ev.Attempt = attemptOf(st.Custom)
-	return ev, w.seen.repeated(st.MessageID)
+	return ev, st.MessageID
 }
 
-func (w *watch) entries(news []tasklog.Entry) error {
-	for _, e := range news {
-		w.at.Tasks = max(w.at.Tasks, e.Seq)
-		if !w.yield(w.event(e), nil) {
-			return errEnough
+// entries yields the next n of what is new.
+func (w *watch) entries(n int) error {
+	for range n {
+		e := w.news[0]
+		w.news = w.news[1:]
+		if err := w.entry(e); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (w *watch) entry(e tasklog.Entry) error {
+	w.at.Tasks = max(w.at.Tasks, e.Seq)
+	if !w.yield(w.event(e), nil) {
+		return errEnough
 	}
 	return nil
 }
@@ -267,9 +275,9 @@ func (w *watch) finish(last bool) (more bool, err error) {
 	if missing > 0 && !w.yield(view.Event{ID: w.at.String(), Kind: "gap", Time: end.Time, Attempt: end.Attempt, Missing: missing}, nil) {
 		return false, nil
 	}
-	for i, e := range w.behind {
+	for _, e := range w.behind {
 		if e.Seq > w.from.Tasks {
-			if err := w.entries(w.behind[i : i+1]); err != nil {
+			if err := w.entry(e); err != nil {
 				return false, err
 			}
 		}

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/view"
+	"chiffon/pkg/broker"
 	"chiffon/pkg/message"
 	"chiffon/pkg/natstest"
 	"chiffon/pkg/subject"
@@ -242,6 +244,45 @@ func TestWatchOverStuckViews(t *testing.T) {
 			w.status(id, 1, 10, 1)
 			w.end(id, 1, 1)
 		}
+	}
+	if want := strings.Fields("submitted started 10% succeeded end"); !slices.Equal(got, want) {
+		t.Errorf("Watch = %v, want %v", got, want)
+	}
+}
+
+// A broker that is away for longer than a question to it may take: who follows a task waits for it.
+func TestWatchOverRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, first := natstest.Start(t, broker.ServerConfig{Dir: dir, Listen: "127.0.0.1:0", Relaxed: true})
+	first.Close()
+	url := s.URL()
+	w := &world{TB: t, Client: natstest.Connect(t, broker.Config{URL: url, Timeout: time.Second})}
+	w.Ledger, w.stop = w.run(ledger.New(w.Client, natstest.Log(t)))
+	id := w.submit(order{})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	var got []string
+	for ev, err := range w.Watch(ctx, id, ledger.Cursor{}, true) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got = append(got, word(ev)); len(got) > 1 {
+			continue
+		}
+		s.Stop()
+		time.AfterFunc(5*time.Second, func() { // longer than a reader goes without looking, and its question takes
+			again, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: strings.TrimPrefix(url, "nats://"), Relaxed: true})
+			if err != nil {
+				t.Error(err)
+				cancel()
+				return
+			}
+			t.Cleanup(again.Stop)
+			w.start(id, 1)
+			w.status(id, 1, 10, 1)
+			w.end(id, 1, 1)
+		})
 	}
 	if want := strings.Fields("submitted started 10% succeeded end"); !slices.Equal(got, want) {
 		t.Errorf("Watch = %v, want %v", got, want)

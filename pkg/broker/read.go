@@ -250,7 +250,7 @@ func (c *Client) leaderGet(ctx context.Context, stream string, query map[string]
 	if err != nil {
 		return msg, false, err
 	}
-	m, err := c.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, data)
+	m, err := c.askLeader(ctx, "$JS.API.STREAM.MSG.GET."+stream, data)
 	if err != nil {
 		return msg, false, fmt.Errorf("get from %s: %w", stream, err)
 	}
@@ -277,4 +277,18 @@ func (c *Client) leaderGet(ctx context.Context, stream string, query map[string]
 	}
 	header, _ := nats.DecodeHeadersMsg(r.Message.Header) // nil when it cannot be read; whoever reads the message says so
 	return Msg{Subject: r.Message.Subject, Header: header, Data: r.Message.Data, Seq: r.Message.Seq, Time: r.Message.Time}, true, nil
+}
+
+// askLeader asks until there is an answer or ctx ends. While a cluster elects a leader nobody answers, and nobody keeps
+// the question: whoever asked once would wait for nothing long after the election.
+func (c *Client) askLeader(ctx context.Context, subj string, query []byte) (*nats.Msg, error) {
+	for c.nc.ConnectedClusterName() != "" {
+		try, cancel := context.WithTimeout(ctx, leaderFor)
+		m, err := c.nc.RequestWithContext(try, subj, query)
+		cancel()
+		if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+			return m, err
+		}
+	}
+	return c.nc.RequestWithContext(ctx, subj, query)
 }

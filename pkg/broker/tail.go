@@ -23,7 +23,7 @@ func (c *Client) Tail(ctx context.Context, stream string, from uint64) iter.Seq2
 			switch {
 			case err == nil || ctx.Err() != nil:
 				return
-			case lost(err):
+			case Lost(err):
 				yield(Msg{}, fmt.Errorf("tail %s: %w", stream, err))
 				return
 			}
@@ -36,8 +36,8 @@ func (c *Client) Tail(ctx context.Context, stream string, from uint64) iter.Seq2
 	}
 }
 
-// lost reports whether what was read is gone for good.
-func lost(err error) bool {
+// Lost reports whether what was read is gone for good.
+func Lost(err error) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, nats.ErrStreamNotFound) || errors.Is(err, nats.ErrConnectionClosed)
 }
 
@@ -94,7 +94,7 @@ func (c *Client) follow(ctx context.Context, stream string, next *uint64, yield 
 			if owed >= *next {
 				return errStuck
 			}
-			if owed, err = c.owes(ctx, stream, *next); lost(err) {
+			if owed, err = c.owes(ctx, stream, *next); Lost(err) {
 				return err
 			}
 			continue // a leader that cannot be asked is no fault of this consumer

@@ -52,7 +52,7 @@ func Changes(ctx context.Context, kv jetstream.KeyValue, filter string) iter.Seq
 			if !more || ctx.Err() != nil {
 				return
 			}
-			if lost(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
+			if Lost(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
 				yield(Value{}, fmt.Errorf("watch bucket %s: %w", kv.Bucket(), err))
 				return
 			}
