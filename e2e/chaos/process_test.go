@@ -3,6 +3,7 @@
 package chaos
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"os/exec"
@@ -35,6 +36,7 @@ type process struct {
 	want  os.Signal     // what was sent to end it; nil while nobody wants that
 	delay time.Duration // before the next start
 	since time.Time     // when cmd was started
+	from  int64         // where the log of this life begins
 }
 
 // keep runs the program until ctx ends, and ends it then.
@@ -81,6 +83,9 @@ func (p *process) once() {
 		return
 	}
 	p.cmd, p.gone, p.want, p.since = cmd, gone, nil, time.Now()
+	if info, err := log.Stat(); err == nil {
+		p.from = info.Size()
+	}
 	p.mu.Unlock()
 	_ = cmd.Wait() // its ProcessState tells
 	p.mu.Lock()
@@ -101,7 +106,7 @@ func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
 		p.site.count("cuts")
 	case want == syscall.SIGKILL, want == syscall.SIGQUIT:
 	case want == syscall.SIGTERM && status.Signaled() && status.Signal() == syscall.SIGTERM && lived < time.Second: // it did not listen yet
-	case want == syscall.SIGTERM && p.fails && state.ExitCode() == 1 && lived < 3*time.Second: // it was about to fail
+	case want == syscall.SIGTERM && p.fails && state.ExitCode() == 1 && !p.cameUp(): // it was about to fail, and heard it too late
 	case want == syscall.SIGTERM && state.ExitCode() != 0 && p.name != "broker":
 		p.site.wrong("%s was asked to stop, and ended with %s", p.name, state)
 	case want == nil && status.Signaled():
@@ -111,6 +116,12 @@ func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
 	case want == nil:
 		p.site.note("%s could not start", p.name)
 	}
+}
+
+// cameUp reports whether the program said in this life that it is up.
+func (p *process) cameUp() bool {
+	log, err := os.ReadFile(p.log)
+	return err == nil && bytes.Contains(log[min(p.from, int64(len(log))):], []byte(`"orchestrator is up"`))
 }
 
 // pid is its process id, 0 while it does not run.
