@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"chiffon/agentrunner/child"
 	"chiffon/agentrunner/runner"
 	"chiffon/pkg/build"
 	"chiffon/pkg/message"
@@ -64,6 +65,9 @@ func run(ctx context.Context, now <-chan struct{}, stderr io.Writer) error {
 	cfg, err := runner.FromEnvironment()
 	if err != nil {
 		return fmt.Errorf("settings:\n%w", err)
+	}
+	if err := child.Inherit(); err != nil {
+		return err
 	}
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)

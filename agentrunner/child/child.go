@@ -9,10 +9,12 @@
 package child
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"sync"
@@ -89,7 +91,11 @@ type Process struct {
 	outcome    Outcome // written before done is closed
 
 	mu      sync.Mutex
-	control *os.File // nil once the process has ended
+	control *os.File    // nil once the process has ended
+	stopBy  time.Time   // when the tree that was told to stop is to be gone; zero while nobody wants that
+	endBy   time.Time   // the deadline, likewise
+	overBy  time.Time   // the end of its MaxTime, likewise
+	late    *time.Timer // until this process ends the tree itself
 }
 
 // Start runs a command under a supervisor. A program that is missing or cannot be executed is no error: its Outcome
@@ -124,11 +130,15 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	cut.Before("start", "supervisor")
-	if err := sup.Start(); err != nil {
+	p := &Process{command: c, mark: m, supervisor: sup, output: &output{file: l.outputR}, control: l.controlW, done: make(chan struct{})}
+	if err := p.launch(); err != nil {
 		l.closeOurs()
 		return nil, fmt.Errorf("start supervisor of %s: %w", c.Path, err)
 	}
-	p := &Process{command: c, mark: m, supervisor: sup, output: &output{file: l.outputR}, control: l.controlW, done: make(chan struct{})}
+	p.late = time.AfterFunc(math.MaxInt64, p.takeOver)
+	if c.MaxTime > 0 {
+		p.expect(&p.overBy, c.MaxTime+c.Grace)
+	}
 	started := make(chan struct{})
 	go p.follow(l.newsR, started)
 	cut.Before("start", "work")
@@ -168,12 +178,14 @@ func (p *Process) Output() io.Reader { return p.output }
 // Command. It does not wait: Wait returns when nothing is left. A second call may shorten the grace, or change the
 // signal.
 func (p *Process) Stop(signal syscall.Signal, grace time.Duration) {
+	p.expect(&p.stopBy, cmp.Or(max(grace, 0), p.command.Grace))
 	p.order(stopWith(signal, grace))
 }
 
 // Deadline has the supervisor kill the tree after d, whatever becomes of the caller, unless a later call moves the
 // moment. Time during which the machine sleeps counts.
 func (p *Process) Deadline(d time.Duration) {
+	p.expect(&p.endBy, max(d, 0))
 	p.order(order{DeadlineMS: new(max(d.Milliseconds(), 0))})
 }
 
@@ -218,35 +230,52 @@ func (p *Process) follow(newsR *os.File, started chan<- struct{}) {
 	defer newsR.Close()
 	said := sync.OnceFunc(func() { close(started) })
 	defer said()
+	buried := make(chan struct{})
+	go func() {
+		defer close(buried)
+		p.bury()
+		newsR.SetReadDeadline(time.Now().Add(lastNews))
+	}()
 	var end *Outcome
 	for dec := json.NewDecoder(newsR); end == nil; {
 		var n news
 		if err := dec.Decode(&n); err != nil {
 			break
 		}
-		if n.PID != 0 {
+		if n.PID != 0 && p.pid == 0 {
 			p.pid = n.PID
 			said()
 		}
 		end = n.Outcome
 	}
-	p.supervisor.Wait() // how it ended is said below, if it matters
+	<-buried
+	p.late.Stop()
 	p.hangUp()
-	if end == nil {
+	if end == nil || !p.supervisor.ProcessState.Success() { // whoever killed it may have spoken in its name
 		end = p.lost()
 	}
 	p.outcome = *end
 	p.output.finish()
 }
 
-// lost is the outcome when the supervisor was killed: nobody is left to tell the exit code. What it left is ended here.
+// lost is the outcome when the supervisor was killed: nobody is left to tell the exit code. What it left is ended here,
+// however long that takes: an end is told when nothing runs.
 func (p *Process) lost() *Outcome {
-	text := fmt.Sprintf("%s: its supervisor ended before it (%s); the program was killed", p.command.Path, p.supervisor.ProcessState)
-	ctx, cancel := context.WithTimeout(context.Background(), DefaultGrace)
-	defer cancel()
 	s := sweep{owner: p.mark.owner, only: p.mark.run, killed: map[process]bool{}}
-	if _, err := s.run(ctx); err != nil {
-		text = fmt.Sprintf("%s: its supervisor ended before it (%s): %v", p.command.Path, p.supervisor.ProcessState, err)
+	s.run(context.Background())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	stopped := !p.stopBy.IsZero()
+	first := func(t time.Time) bool { return !t.IsZero() && now.After(t) && (!stopped || t.Before(p.stopBy)) }
+	end := &Outcome{
+		ExitCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL),
+		Err:     fmt.Sprintf("%s: its supervisor ended before it (%s); the program was killed", p.command.Path, p.supervisor.ProcessState),
+		Stopped: stopped || first(p.endBy) || first(p.overBy),
+		Expired: first(p.endBy),
 	}
-	return &Outcome{ExitCode: 128 + int(syscall.SIGKILL), Signal: unix.SignalName(syscall.SIGKILL), Err: text}
+	if first(p.overBy) {
+		end.OverTime = p.command.MaxTime
+	}
+	return end
 }

@@ -49,6 +49,10 @@ func playRunner(spec string) {
 		os.Exit(1)
 	}
 	o.Command.noGroup = o.NoGroup
+	if err := Inherit(); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
 	p, err := Start(context.Background(), o.Command)
 	if err != nil {
 		fmt.Println(err)

@@ -15,15 +15,21 @@ import (
 )
 
 // Sweep ends what earlier lives of the caller left running, whose supervisors may have been killed as well: every
-// process of a Command with this owner, and the control groups of those. It spares what has a living supervisor that
-// lets its program finish (Survive), and what this very process has started. It returns how many processes it killed
+// process of a Command with this owner, and the control groups of those. It spares what this very process has started,
+// and what has a living supervisor that lets its program finish (Survive) and holds one of the given Keep files: of any
+// other nobody could learn how it ends. It returns how many processes it killed
 // when none is left; an error means that some are, or that ctx ended before. Nothing is killed that does not carry the
 // owner's mark, stand in one of its control groups or descend from one of its supervisors.
-func Sweep(ctx context.Context, owner string) (killed int, err error) {
+func Sweep(ctx context.Context, owner string, keeps ...string) (killed int, err error) {
 	if owner == "" {
 		return 0, errors.New("sweep: no owner: that would be everybody's work")
 	}
 	s := sweep{owner: owner, killed: map[process]bool{}}
+	for _, path := range keeps {
+		if f, err := os.Stat(path); err == nil {
+			s.keeps = append(s.keeps, f)
+		}
+	}
 	return s.run(ctx)
 }
 
@@ -31,6 +37,7 @@ func Sweep(ctx context.Context, owner string) (killed int, err error) {
 type sweep struct {
 	owner  string
 	only   string           // the one run to be ended, and not spared by anything; empty means all
+	keeps  []os.FileInfo    // whoever is to write one of these may go on
 	killed map[process]bool // by their id
 }
 
@@ -52,6 +59,9 @@ func (s *sweep) run(ctx context.Context) (killed int, err error) {
 func (s *sweep) pass() (left []string) {
 	all := processes()
 	spared, victims := s.sort(all)
+	if s.only != "" {
+		victims = append(victims, strays()...)
+	}
 	for _, path := range s.groups() {
 		if spared[filepath.Base(path)[len(groupsOf(s.owner)):]] {
 			continue
@@ -96,7 +106,7 @@ func (s *sweep) sort(all []process) (spared map[string]bool, victims []process) 
 			continue
 		}
 		switch p.run = m.run; {
-		case m.supervisor && s.only == "" && (m.survives || p.parent == os.Getpid()):
+		case m.supervisor && s.only == "" && (m.survives && s.isKept(p.pid) || p.parent == os.Getpid()):
 			spared[m.run] = true
 			syscall.Kill(p.pid, syscall.SIGCONT) // should somebody have stopped it
 		case m.supervisor:
@@ -119,6 +129,12 @@ func (s *sweep) sort(all []process) (spared map[string]bool, victims []process) 
 		}
 	}
 	return spared, victims
+}
+
+// isKept reports whether a supervisor is to write one of the files that somebody will read.
+func (s *sweep) isKept(pid int) bool {
+	held, err := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", pid, keepFD))
+	return err == nil && slices.ContainsFunc(s.keeps, func(f os.FileInfo) bool { return os.SameFile(f, held) })
 }
 
 // groups lists the owner's control groups, wherever an earlier life may have made them.

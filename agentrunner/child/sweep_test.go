@@ -54,11 +54,11 @@ func supervisorOf(t *testing.T, runner *exec.Cmd) int {
 	return 0
 }
 
-func swept(t *testing.T, owner string) int {
+func swept(t *testing.T, owner string, keeps ...string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	n, err := Sweep(ctx, owner)
+	n, err := Sweep(ctx, owner, keeps...)
 	if err != nil {
 		t.Errorf("Sweep: %v", err)
 	}
@@ -168,7 +168,7 @@ func TestSweepSparesWhatIsLetFinish(t *testing.T) {
 		cmd, out := runner(t, c)
 		tree := pids(t, out, 2)
 		kill(cmd)
-		if n := swept(t, c.Owner); n != 0 {
+		if n := swept(t, c.Owner, c.Keep); n != 0 {
 			t.Errorf("Sweep killed %d", n)
 		}
 		for _, pid := range tree {

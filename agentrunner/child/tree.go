@@ -9,11 +9,11 @@ import (
 
 // A process as /proc shows it.
 type process struct {
-	pid, parent, group int
-	start              int64  // clock ticks after the machine's start; with pid it names the process for ever
-	resident           int64  // bytes
-	ended              bool   // only its parent has not asked for its exit code yet
-	run                string // that it belongs to, if that is known
+	pid, parent, group, session int
+	start                       int64  // clock ticks after the machine's start; with pid it names the process for ever
+	resident                    int64  // bytes
+	ended                       bool   // only its parent has not asked for its exit code yet
+	run                         string // that it belongs to, if that is known
 }
 
 // id is what never changes of a process, and no other has.
@@ -84,7 +84,7 @@ func readStat(pid int) (p process, ok bool) {
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
 	return process{
-		pid: pid, parent: number(1), group: number(2), ended: f[0][0] == 'Z' || f[0][0] == 'X',
+		pid: pid, parent: number(1), group: number(2), session: number(3), ended: f[0][0] == 'Z' || f[0][0] == 'X',
 		start: int64(number(19)), resident: int64(number(21)) * int64(os.Getpagesize()),
 	}, true
 }

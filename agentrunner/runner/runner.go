@@ -126,7 +126,7 @@ const sweepTime = 30 * time.Second
 func sweep(ctx context.Context, state *spool.Spool, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	killed, err := child.Sweep(ctx, string(state.Instance))
+	killed, err := child.Sweep(ctx, string(state.Instance), state.Keeps()...)
 	if killed > 0 {
 		log.Warn("processes of an earlier life were still running, and are killed", "processes", killed)
 	}

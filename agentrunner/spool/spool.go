@@ -130,6 +130,15 @@ func (s *Spool) Keep(id subject.TaskID) string {
 	return filepath.Join(s.dir, "attempts", string(id)+".kept")
 }
 
+// Keeps lists those files.
+func (s *Spool) Keeps() []string {
+	all, err := filepath.Glob(filepath.Join(s.dir, "attempts", "*.kept"))
+	if err != nil {
+		return nil // the pattern is none, which it is
+	}
+	return all
+}
+
 // Remove forgets a task. That is done once the log has its outcome; a crash before only repeats what is harmless.
 func (s *Spool) Remove(id subject.TaskID) error {
 	for _, path := range []string{s.path(id), s.Keep(id)} { // the record first: what it speaks of must be there
