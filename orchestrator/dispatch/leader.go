@@ -49,14 +49,21 @@ func (d *Dispatcher) LeaderKnown(now time.Time) bool {
 
 // lead leads whenever nobody else does, until ctx ends, and then lets go.
 func (d *Dispatcher) lead(ctx context.Context) error {
-	kv, err := d.client.Bucket(ctx, broker.StateBucket)
-	if err != nil {
-		return fmt.Errorf("lead: %w", err)
-	}
 	defer d.leader.Store(nil)
 	defer d.leads.Store(false)
 	tick := time.NewTicker(d.cfg.LeaderQuiet / 5)
 	defer tick.Stop()
+	kv, err := d.client.Bucket(ctx, broker.StateBucket)
+	for ; err != nil; kv, err = d.client.Bucket(ctx, broker.StateBucket) {
+		if broker.Lost(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
+			return fmt.Errorf("lead: %w", err)
+		}
+		select { // the broker is away
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
 	c := candidate{kv: kv, name: d.cfg.Name, quiet: d.cfg.LeaderQuiet, changed: time.Now(), log: d.log}
 	for {
 		was := d.leads.Load()

@@ -2,10 +2,13 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/orchestrator/view"
 	"chiffon/pkg/broker"
@@ -16,26 +19,19 @@ import (
 
 // Run folds the streams, from where the ledger stands, until ctx ends.
 func (l *Ledger) Run(ctx context.Context) error {
-	last, err := l.client.End(ctx, subject.TasksStream, subject.Task("*"))
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	status, err := l.client.StreamInfo(ctx, subject.StatusStream)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
-	}
-	from, err := l.marked(ctx, status.State.LastSeq)
-	if ctx.Err() != nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("ledger: %w", err)
+	last, from, err := l.places(ctx)
+	for ; err != nil; last, from, err = l.places(ctx) {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if broker.Lost(err) || errors.Is(err, jetstream.ErrBucketNotFound) {
+			return fmt.Errorf("ledger: %w", err)
+		}
+		l.log.Debug("streams are asked again where they end", "error", err) // the broker is away
+		select {
+		case <-ctx.Done():
+		case <-time.After(recordAgain):
+		}
 	}
 	l.begin(last)
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -57,6 +53,19 @@ func (l *Ledger) Run(ctx context.Context) error {
 		return fmt.Errorf("ledger: %w", err)
 	}
 	return nil
+}
+
+// places tells where the task log ends now, and from where statuses are to be read.
+func (l *Ledger) places(ctx context.Context) (last, from uint64, err error) {
+	if last, err = l.client.End(ctx, subject.TasksStream, subject.Task("*")); err != nil {
+		return 0, 0, err
+	}
+	status, err := l.client.StreamInfo(ctx, subject.StatusStream)
+	if err != nil {
+		return 0, 0, err
+	}
+	from, err = l.marked(ctx, status.State.LastSeq)
+	return last, from, err
 }
 
 func (l *Ledger) begin(target uint64) {
@@ -158,7 +167,7 @@ func (l *Ledger) wakeWatchers(id subject.TaskID) {
 	}
 }
 
-// recordAgain is when to try again to read what is on record.
+// recordAgain is when to try again to read what the broker, which is away, did not tell.
 const recordAgain = 250 * time.Millisecond
 
 // foldStatus takes in how far open tasks are, as they say it from now on (a running task says it every 10 s), and what
@@ -169,7 +178,7 @@ func (l *Ledger) foldStatus(ctx context.Context, tasks, from uint64) error {
 	}
 	for {
 		err := l.ReadRecord(ctx)
-		if err == nil {
+		if err == nil || broker.Lost(err) { // then Tail says so
 			break
 		}
 		l.log.Debug("record is read again", "error", err) // the broker is away; Tail tells when it does not come back

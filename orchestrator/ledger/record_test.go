@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -34,5 +35,29 @@ func TestRecordIsReadAgain(t *testing.T) {
 			t.Fatalf("progress is %d, want 30", task.Percent)
 		}
 		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// A ledger that begins while the broker does not answer begins when it does.
+func TestBeginsWhenTheBrokerAnswers(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, c := natstest.Start(t, broker.ServerConfig{Dir: dir, Listen: "127.0.0.1:0"})
+	far := natstest.Connect(t, broker.Config{URL: s.URL(), Timeout: 200 * time.Millisecond})
+	w := &world{TB: t, Client: c}
+	id := w.submit(order{})
+	listen := strings.TrimPrefix(s.URL(), "nats://")
+	c.Close()
+	s.Stop()
+	l, _ := w.run(ledger.New(far, natstest.Log(t))) // which fails the test when it ends with an error
+	<-time.After(time.Second)
+	natstest.Start(t, broker.ServerConfig{Dir: dir, Listen: listen})
+	for end := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
+		if _, ok := l.Get(id); ok {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the task is not folded")
+		}
 	}
 }
