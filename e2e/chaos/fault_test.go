@@ -32,7 +32,7 @@ func (s *site) faults() []fault {
 	orchestrator := func(r *rand.Rand) *process { return s.orchestrators[r.IntN(len(s.orchestrators))] }
 	runner := func(r *rand.Rand) *process { return s.runners[r.IntN(len(s.runners))] }
 	all := []fault{
-		{"kill -9 of the broker", 4, broker, s.kill},
+		{"kill -9 of the broker", 3, broker, s.kill},
 		{"kill -9 of an orchestrator", 5, orchestrator, s.kill},
 		{"kill -9 of a runner", 22, runner, s.kill},
 		{"kill -9 of a runner and its supervisors", 6, runner, s.killWhole},
