@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -118,6 +119,32 @@ type load struct {
 	mu       sync.Mutex
 	accepted map[string]string // name by task id
 	when     []time.Time
+
+	followers sync.WaitGroup
+	longest   time.Duration // from a task's end to its end mark
+	gaps      int           // statuses that they were told are missing
+}
+
+// tooLate is more than any election takes and what comes after it.
+const tooLate = 45 * time.Second
+
+// follow watches a task to its end mark, as those do who wait for one.
+func (l *load) follow(id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.tb.Context()), 2*patience)
+	defer cancel()
+	gaps := 0
+	for e, err := range l.c.Events(ctx, id, client.EventQuery{Follow: true}) {
+		if err != nil {
+			l.tb.Errorf("who follows task %s sees no end: %v", id, err)
+			return
+		}
+		gaps += e.Missing
+		if task, ok := e.Ended(); ok {
+			l.mu.Lock()
+			l.longest, l.gaps = max(l.longest, time.Since(*task.EndedAt)), l.gaps+gaps
+			l.mu.Unlock()
+		}
+	}
 }
 
 func (l *load) run(ctx context.Context, worker int) {
@@ -134,6 +161,7 @@ func (l *load) run(ctx context.Context, worker int) {
 				l.accepted[task.TaskID] = name
 				l.when = append(l.when, time.Now())
 				l.mu.Unlock()
+				l.followers.Go(func() { l.follow(task.TaskID) })
 				break
 			}
 			if l.tb.Context().Err() != nil {
@@ -202,6 +230,7 @@ func TestClusterNodeDies(t *testing.T) {
 	whole(h, js)
 	stop()
 	workers.Wait()
+	l.followers.Wait()
 	l.check(h, nodes.url(), kills)
 }
 
@@ -255,6 +284,7 @@ func (l *load) check(h *house, url string, kills []time.Time) {
 			h.tb.Errorf("task %s: %d ends, %d void entries, %d attempts", id, valid, s.Void, s.Attempt)
 		}
 	}
+	asked(h, c)
 	ran := map[string]int{}
 	for line := range bytes.Lines([]byte(read(l.witness))) {
 		ran[strings.TrimSpace(string(line))]++
@@ -268,8 +298,39 @@ func (l *load) check(h *house, url string, kills []time.Time) {
 		h.tb.Errorf("%d have run, %d were accepted", len(ran), len(l.accepted))
 	}
 	h.tb.Logf("%d tasks, each with one end and run once, over %d kills", len(l.accepted), len(kills))
+	h.tb.Logf("longest time from an end to the end mark of who follows the task %v", l.longest.Round(10*time.Millisecond))
+	if l.longest > tooLate {
+		h.tb.Errorf("that is more than %v", tooLate)
+	}
+	if l.gaps > 0 {
+		h.tb.Errorf("followers were told that %d statuses are missing, which are stored", l.gaps)
+	}
 	for i, at := range kills {
 		h.tb.Logf("kill %d: longest time without an accepted submission %v, without a recorded end %v", i+1, gap(l.when, at), gap(ends, at))
+	}
+}
+
+// asked checks that a bucket of a cluster, which is read from its leader, tells what was written last.
+func asked(h *house, c *broker.Client) {
+	h.tb.Helper()
+	kv, err := c.Bucket(h.tb.Context(), broker.StateBucket)
+	if err != nil {
+		h.tb.Fatal(err)
+	}
+	for n := range 50 {
+		revision, err := kv.Put(h.tb.Context(), "probe", []byte{byte(n)})
+		if err != nil {
+			h.tb.Fatal(err)
+		}
+		if e, err := kv.Get(h.tb.Context(), "probe"); err != nil || e.Revision() != revision || e.Value()[0] != byte(n) || e.Key() != "probe" {
+			h.tb.Fatalf("written at %d, read %+v, %v", revision, e, err)
+		}
+	}
+	if err := kv.Delete(h.tb.Context(), "probe"); err != nil {
+		h.tb.Fatal(err)
+	}
+	if _, err := kv.Get(h.tb.Context(), "probe"); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		h.tb.Errorf("a key that was removed: %v", err)
 	}
 }
 
