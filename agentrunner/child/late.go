@@ -6,26 +6,29 @@ import "time"
 // program that holds the pipe open has nothing to say.
 const lastNews = 2 * time.Second
 
-// overdue is how long after a tree should have been gone its supervisor is no longer relied on. A program may stop or
-// trace its supervisor, or take its orders away.
-const overdue = 2 * time.Second
+// How long after a tree should have been gone its supervisor is no longer relied on: one that is found stopped or traced,
+// and one that runs. A program may do the former to it, and take its orders away; but it may also have much to kill.
+const (
+	overdue = 2 * time.Second
+	tooLate = 15 * time.Second
+)
 
 // expect notes that nothing of the tree is to be left after d.
 func (p *Process) expect(by *time.Time, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*by = time.Now().Add(d)
-	p.late.Reset(time.Until(p.due()))
+	p.late.Reset(time.Until(p.due()) + overdue)
 }
 
-// due is when this process ends the tree itself. There must be such a moment.
+// due is when nothing of the tree may be left. There must be such a moment.
 func (p *Process) due() (first time.Time) {
 	for _, by := range []time.Time{p.stopBy, p.endBy, p.overBy} {
 		if !by.IsZero() && (first.IsZero() || by.Before(first)) {
 			first = by
 		}
 	}
-	return first.Add(overdue)
+	return first
 }
 
 // takeOver kills a supervisor that has not done what it was told; then the tree is ended as that of any supervisor that
@@ -36,8 +39,13 @@ func (p *Process) takeOver() {
 	if p.control == nil {
 		return // it has ended
 	}
-	if left := time.Until(p.due()); left > 0 {
-		p.late.Reset(left)
+	past := time.Since(p.due())
+	if past < overdue {
+		p.late.Reset(overdue - past)
+		return
+	}
+	if s, ok := readStat(p.supervisor.Process.Pid); past < tooLate && ok && !s.stopped {
+		p.late.Reset(overdue / 4)
 		return
 	}
 	p.supervisor.Process.Kill()

@@ -12,6 +12,7 @@ type process struct {
 	pid, parent, group, session int
 	start                       int64  // clock ticks after the machine's start; with pid it names the process for ever
 	resident                    int64  // bytes
+	stopped                     bool   // by a signal, or by whoever traces it
 	ended                       bool   // only its parent has not asked for its exit code yet
 	run                         string // that it belongs to, if that is known
 }
@@ -84,7 +85,7 @@ func readStat(pid int) (p process, ok bool) {
 	}
 	number := func(i int) int { n, _ := strconv.Atoi(string(f[i])); return n }
 	return process{
-		pid: pid, parent: number(1), group: number(2), session: number(3), ended: f[0][0] == 'Z' || f[0][0] == 'X',
+		pid: pid, parent: number(1), group: number(2), session: number(3), stopped: f[0][0] == 'T' || f[0][0] == 't', ended: f[0][0] == 'Z' || f[0][0] == 'X',
 		start: int64(number(19)), resident: int64(number(21)) * int64(os.Getpagesize()),
 	}, true
 }
