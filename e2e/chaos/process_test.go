@@ -35,7 +35,6 @@ type process struct {
 	gone  chan struct{} // closed when cmd has ended
 	want  os.Signal     // what was sent to end it; nil while nobody wants that
 	delay time.Duration // before the next start
-	since time.Time     // when cmd was started
 	from  int64         // where the log of this life begins
 }
 
@@ -82,7 +81,7 @@ func (p *process) once() {
 		p.site.wrong("start %s: %v", p.name, err)
 		return
 	}
-	p.cmd, p.gone, p.want, p.since = cmd, gone, nil, time.Now()
+	p.cmd, p.gone, p.want = cmd, gone, nil
 	if info, err := log.Stat(); err == nil {
 		p.from = info.Size()
 	}
@@ -92,11 +91,11 @@ func (p *process) once() {
 	want := p.want
 	p.cmd = nil
 	p.mu.Unlock()
-	p.judge(cmd, want, time.Since(p.since))
+	p.judge(cmd, want)
 }
 
 // judge holds the end of the program against what was done to it.
-func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
+func (p *process) judge(cmd *exec.Cmd, want os.Signal) {
 	state := cmd.ProcessState
 	status := state.Sys().(syscall.WaitStatus)
 	cut := slices.IndexFunc(cmd.Env, func(s string) bool { return strings.HasPrefix(s, cutAt) })
@@ -105,7 +104,7 @@ func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
 		p.site.note("%s is cut: %s", p.name, cmd.Env[cut])
 		p.site.count("cuts")
 	case want == syscall.SIGKILL, want == syscall.SIGQUIT:
-	case want == syscall.SIGTERM && status.Signaled() && status.Signal() == syscall.SIGTERM && lived < time.Second: // it did not listen yet
+	case want == syscall.SIGTERM && status.Signaled() && status.Signal() == syscall.SIGTERM && !p.cameUp(): // it did not listen yet
 	case want == syscall.SIGTERM && p.fails && state.ExitCode() == 1 && !p.cameUp(): // it was about to fail, and heard it too late
 	case want == syscall.SIGTERM && state.ExitCode() != 0 && p.name != "broker":
 		p.site.wrong("%s was asked to stop, and ended with %s", p.name, state)
@@ -121,7 +120,7 @@ func (p *process) judge(cmd *exec.Cmd, want os.Signal, lived time.Duration) {
 // cameUp reports whether the program said in this life that it is up.
 func (p *process) cameUp() bool {
 	log, err := os.ReadFile(p.log)
-	return err == nil && bytes.Contains(log[min(p.from, int64(len(log))):], []byte(`"orchestrator is up"`))
+	return err == nil && bytes.Contains(log[min(p.from, int64(len(log))):], []byte(` is up"`))
 }
 
 // pid is its process id, 0 while it does not run.
