@@ -35,7 +35,7 @@ func newUp(p *program) *cobra.Command {
 			return s.Run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVar(&acceptLoss, "accept-loss", false, "go on with what the broker's store holds, although it held more")
+	cmd.Flags().BoolVar(&acceptLoss, "accept-loss", false, "go on with what the broker holds, although it held more")
 	return cmd
 }
 

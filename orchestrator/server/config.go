@@ -29,7 +29,7 @@ type Config struct {
 	MaxPerOne    int           `envconfig:"MAX_QUEUED_PER_SUBMITTER" default:"100000" desc:"How many tasks of one submitter may wait"`
 	LogLevel     slog.Level    `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
 
-	// AcceptLoss goes on with what the embedded broker's store holds, although it held more. No setting: nobody is to
+	// AcceptLoss goes on with what the broker holds, its own or another, although it held more. No setting: nobody is to
 	// wish that for good.
 	AcceptLoss bool
 }

@@ -33,6 +33,7 @@ type Server struct {
 	state    string
 	embedded *broker.Server // nil with a broker of somebody else's
 	client   *broker.Client
+	witness  *broker.Witness // nil with a broker of its own
 	listener net.Listener
 	views    *ledger.Ledger
 	agents   *registry.Registry
@@ -79,8 +80,8 @@ func (s *Server) open(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.client.Ensure(ctx, limits, s.cfg.Replicas); err != nil {
-		return fmt.Errorf("make the streams: %w", err)
+	if err := s.ensure(ctx, limits); err != nil {
+		return err
 	}
 	return s.wire(ctx)
 }
@@ -195,7 +196,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for _, part := range []func(context.Context) error{
-		s.views.Run, s.agents.Run, s.breakers.Run, s.gate.Run, s.way.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore,
+		s.views.Run, s.agents.Run, s.breakers.Run, s.gate.Run, s.way.Run, s.dispatch.Run, s.gateway.Run, s.serve, s.keepStore, s.remember,
 	} {
 		wg.Go(func() {
 			if err := part(inner); err != nil {

@@ -52,7 +52,7 @@ type Server struct {
 	log  *bridge
 	over bool // Stop was called
 
-	mark *recorder
+	mark *storeRecord
 }
 
 // ErrStoreLocked comes back when another process uses the store. Starting a second server on it would lose
@@ -75,7 +75,7 @@ func Start(cfg ServerConfig) (*Server, error) {
 	if err := s.begin(); err != nil {
 		return nil, errors.Join(err, lock.Release())
 	}
-	s.mark.run(func() map[string]holding { return states(s.server()) })
+	s.mark.start(func() map[string]holding { return states(s.server()) })
 	return s, nil
 }
 

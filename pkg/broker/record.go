@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,163 +9,93 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats-server/v2/server"
 
 	"chiffon/pkg/disk"
 )
 
-// ErrStoreDamaged comes back when a store holds less than was recorded beside it, or was written by a newer program.
-// The server itself passes over most of that without a word: what is missing would look as if it had never been.
+// ErrStoreDamaged comes back when a broker holds less than was recorded of it, is another one, or has a store that a
+// newer program wrote. The server itself passes over most of that without a word: what is missing would look as if it
+// had never been.
 var ErrStoreDamaged = errors.New("the store is not what it was")
 
-// recordFormat is that of the file beside a store. One with a higher number is not read.
+// recordFormat is that of a record's file. One with a higher number is not read.
 const recordFormat = 1
 
-// recordEvery is how often the record is refreshed. What stands in it was true one refresh earlier, and so is on disk
+// recordEvery is how often a record is refreshed. What stands in it was true one refresh earlier, and so is on disk
 // also when the store is synced every 100 ms only.
 const recordEvery = 5 * time.Second
 
-// A record is the content of the file beside a store.
+// A record is the content of a file that says what a broker held.
 type record struct {
 	Format  int                `json:"format"`
-	Server  string             `json:"nats_server"` // the newest that wrote the store
+	Server  string             `json:"nats_server,omitempty"` // the newest that wrote the store, of an embedded one
+	URL     string             `json:"url,omitempty"`         // where it was, of one that is somebody else's
+	Seen    time.Time          `json:"seen,omitzero"`         // when the streams were so
 	Streams map[string]holding `json:"streams"`
-	Clean   bool               `json:"clean"`            // the store was closed in order, and is as described
+	Clean   bool               `json:"clean,omitempty"`  // the store was closed in order, and is as described
 	Blocks  map[string]int64   `json:"blocks,omitempty"` // when it is clean: its message blocks and their sizes
 }
 
 // A holding is what a stream held. A message that is removed leaves Last as it is.
 type holding struct {
-	Last     uint64 `json:"last_seq"`
-	Messages uint64 `json:"messages"`
-	Lasting  bool   `json:"lasting"` // nothing in it goes by itself with time
+	Created  time.Time `json:"created,omitzero"` // one made anew under the same name is another one
+	Last     uint64    `json:"last_seq"`
+	Messages uint64    `json:"messages,omitempty"`
+	Lasting  bool      `json:"lasting,omitempty"` // nothing in it goes by itself with time
 }
 
-// A recorder keeps the record of one store.
-type recorder struct {
-	dir, path string
-	accept    bool
-	log       *slog.Logger
-	old       record // as it was found
-
-	stop chan struct{}
-	once sync.Once
-	done sync.WaitGroup
-	now  map[string]holding // what was written last
-}
-
-// openRecord reads a store's record, and holds the store's files against it. No record is one of an empty store.
-func openRecord(cfg ServerConfig) (*recorder, error) {
-	r := &recorder{
-		dir: cfg.Dir, path: RecordOf(cfg.Dir), accept: cfg.AcceptLoss, log: cfg.Log,
-		stop: make(chan struct{}), now: map[string]holding{},
-	}
-	data, err := os.ReadFile(r.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("broker store: %w", err)
-	}
-	var wrong []string
-	switch err := json.Unmarshal(data, &r.old); {
-	case err != nil:
-		wrong = append(wrong, r.path+" cannot be read: "+err.Error())
-	case r.old.Format > recordFormat:
-		wrong = append(wrong, fmt.Sprintf("%s has format %d, this program knows %d", r.path, r.old.Format, recordFormat))
-	case newer(r.old.Server, server.VERSION):
-		wrong = append(wrong, fmt.Sprintf("it was written by nats-server %s, this program has %s", r.old.Server, server.VERSION))
-	case r.old.Clean:
-		wrong = r.missing()
-	}
-	return r, r.refuse(wrong)
-}
-
-// RecordOf is where the record of a store is.
-func RecordOf(dir string) string { return filepath.Clean(dir) + ".json" }
-
-// newer compares the first two parts of two versions: the rest changes no format.
-func newer(a, b string) bool {
-	part := func(version string) (major, minor int) {
-		p := strings.SplitN(version+"..", ".", 3)
-		major, _ = strconv.Atoi(p[0]) // what is no number counts as old
-		minor, _ = strconv.Atoi(p[1])
-		return major, minor
-	}
-	am, an := part(a)
-	bm, bn := part(b)
-	return am > bm || am == bm && an > bn
-}
-
-// missing names the blocks of a store that was closed in order and has other ones now.
-func (r *recorder) missing() (wrong []string) {
-	found, err := blocks(r.dir)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	for _, name := range slices.Sorted(maps.Keys(r.old.Blocks)) {
-		size, ok := found[name]
-		switch want := r.old.Blocks[name]; {
-		case !ok:
-			wrong = append(wrong, name+" is missing")
-		case size != want:
-			wrong = append(wrong, fmt.Sprintf("%s has %d bytes, it had %d", name, size, want))
+// less says what was in the record and is not in what was found.
+func (was record) less(found map[string]holding) (wrong []string) {
+	for _, name := range slices.Sorted(maps.Keys(was.Streams)) {
+		had := was.Streams[name]
+		has, there := found[name]
+		switch {
+		case !there:
+			wrong = append(wrong, "stream "+name+" is missing")
+		case !had.Created.IsZero() && !has.Created.Equal(had.Created):
+			wrong = append(wrong, fmt.Sprintf("stream %s is another one, made on %s", name, moment(has.Created)))
+		case has.Last < had.Last:
+			wrong = append(wrong, fmt.Sprintf("stream %s ends with message %d, it had %d", name, has.Last, had.Last))
+		case was.Clean && had.Lasting && has.Last == had.Last && has.Messages < had.Messages:
+			wrong = append(wrong, fmt.Sprintf("stream %s has %d messages, it had %d", name, has.Messages, had.Messages))
 		}
 	}
 	return wrong
 }
 
-// blocks are the files with messages, by their path in the store.
-func blocks(dir string) (map[string]int64, error) {
-	found := map[string]int64{}
-	names, err := filepath.Glob(filepath.Join(dir, "jetstream", "*", "streams", "*", "msgs", "*.blk"))
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil {
-			return nil, err
-		}
-		short, err := filepath.Rel(dir, name)
-		if err != nil {
-			return nil, err
-		}
-		found[short] = info.Size()
-	}
-	return found, nil
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// A recorder keeps one record, of whatever broker it is told of.
+type recorder struct {
+	of     string // the broker, for people
+	path   string
+	accept bool
+	log    *slog.Logger
+
+	kind record             // what each version of the file says alike
+	old  record             // as it was found
+	now  map[string]holding // what was written last
 }
 
-// compare holds what the server has found in the store against the record, and begins a new one.
-func (r *recorder) compare(found map[string]holding, corrupt []string) error {
-	wrong := corrupt
-	for _, name := range slices.Sorted(maps.Keys(r.old.Streams)) {
-		was, is := r.old.Streams[name], found[name]
-		_, there := found[name]
-		switch {
-		case !there:
-			wrong = append(wrong, "stream "+name+" is missing")
-		case is.Last < was.Last:
-			wrong = append(wrong, fmt.Sprintf("stream %s ends with message %d, it had %d", name, is.Last, was.Last))
-		case r.old.Clean && was.Lasting && is.Last == was.Last && is.Messages < was.Messages:
-			wrong = append(wrong, fmt.Sprintf("stream %s has %d messages, it had %d", name, is.Messages, was.Messages))
-		}
+// read takes up the record as it is. No file is a record of nothing. wrong is why it cannot be used.
+func (r *recorder) read() (wrong []string, err error) {
+	data, err := os.ReadFile(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	if err := r.refuse(wrong); err != nil {
-		return err
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.of, err)
 	}
-	// From here the store changes: nothing but the ends of its streams can be held against it until it is closed.
-	if err := r.write(record{Streams: found}); err != nil {
-		return fmt.Errorf("broker store: %w", err)
+	switch err := json.Unmarshal(data, &r.old); {
+	case err != nil:
+		wrong = append(wrong, r.path+" cannot be read: "+err.Error())
+	case r.old.Format > recordFormat:
+		wrong = append(wrong, fmt.Sprintf("%s has format %d, this program knows %d", r.path, r.old.Format, recordFormat))
 	}
-	return nil
+	return wrong, nil
 }
 
 // refuse makes an error of what is wrong, or a warning where the loss was accepted.
@@ -174,7 +105,7 @@ func (r *recorder) refuse(wrong []string) error {
 	}
 	if r.accept {
 		for _, w := range wrong {
-			r.log.Warn("broker store has lost something, which is accepted", "store", r.dir, "what", w)
+			r.log.Warn("broker has lost something, which is accepted", "broker", r.of, "what", w)
 		}
 		r.old = record{}
 		return nil
@@ -184,94 +115,51 @@ func (r *recorder) refuse(wrong []string) error {
 		more = fmt.Sprintf("; and %d more like it", len(wrong)-3)
 		wrong = wrong[:3]
 	}
-	return fmt.Errorf("broker store %s: %w: %s%s", r.dir, ErrStoreDamaged, strings.Join(wrong, "; "), more)
+	when := ""
+	if !r.old.Seen.IsZero() {
+		when = " on " + moment(r.old.Seen)
+	}
+	return fmt.Errorf("%s: %w%s: %s%s", r.of, ErrStoreDamaged, when, strings.Join(wrong, "; "), more)
 }
 
 func (r *recorder) write(rec record) error {
-	rec.Format, rec.Server = recordFormat, server.VERSION
+	rec.Format, rec.Server, rec.URL = recordFormat, r.kind.Server, r.kind.URL
+	rec.Seen = rec.Seen.UTC().Truncate(time.Second)
 	data, err := json.MarshalIndent(rec, "", "  ")
-	if err != nil {
-		return err
+	if err == nil {
+		err = disk.Replace(r.path, append(data, '\n'))
 	}
-	if err := disk.Replace(r.path, append(data, '\n')); err != nil {
-		return err
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.of, err)
 	}
 	r.now = rec.Streams
 	return nil
 }
 
-// run refreshes the record until end is called.
-func (r *recorder) run(states func() map[string]holding) {
-	r.done.Go(func() {
-		tick := time.NewTicker(recordEvery)
-		defer tick.Stop()
-		before := r.now
-		for failed := false; ; {
-			select {
-			case <-r.stop:
-				return
-			case <-tick.C:
-			}
-			if now := states(); now != nil {
-				if !maps.Equal(before, r.now) {
-					err := r.write(record{Streams: before})
-					if (err != nil) != failed {
-						failed = err != nil
-						r.log.Warn("record of the broker's store", "written", !failed, "error", err)
-					}
-				}
-				before = now
+// run refreshes the record until ctx ends, with what look has found one refresh earlier, first of all with seen. look
+// returns nil when it is not known what the broker holds.
+func (r *recorder) run(ctx context.Context, seen map[string]holding, look func(context.Context) map[string]holding) {
+	tick := time.NewTicker(recordEvery)
+	defer tick.Stop()
+	at := time.Now()
+	for failed := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		found := look(ctx)
+		if found == nil {
+			continue
+		}
+		rec := record{Seen: at, Streams: seen}
+		if lost := rec.less(found); len(lost) == 0 && !maps.Equal(seen, r.now) { // what a crash has taken was not stored
+			err := r.write(rec)
+			if (err != nil) != failed {
+				failed = err != nil
+				r.log.Warn("record of what the broker holds", "written", !failed, "error", err)
 			}
 		}
-	})
-}
-
-// halt ends what run has begun.
-func (r *recorder) halt() {
-	r.once.Do(func() { close(r.stop) })
-	r.done.Wait()
-}
-
-// end writes what the store held when it was closed, after that is on disk.
-func (r *recorder) end(held map[string]holding) {
-	found, err := blocks(r.dir)
-	for name := range found {
-		err = errors.Join(err, flush(filepath.Join(r.dir, name)))
+		seen, at = found, time.Now()
 	}
-	if err == nil && held != nil {
-		err = r.write(record{Streams: held, Clean: true, Blocks: found})
-	}
-	if err != nil {
-		r.log.Warn("record of the broker's store is not written", "error", err)
-	}
-}
-
-// states is what every stream holds now; nil when the server does not say.
-func states(s *server.Server) map[string]holding {
-	if s == nil || !s.JetStreamEnabled() {
-		return nil
-	}
-	info, err := s.Jsz(&server.JSzOptions{Accounts: true, Streams: true, Config: true})
-	if err != nil {
-		return nil
-	}
-	held := map[string]holding{}
-	for _, account := range info.AccountDetails {
-		for _, st := range account.Streams {
-			held[st.Name] = holding{
-				Last: st.State.LastSeq, Messages: st.State.Msgs,
-				Lasting: st.Config != nil && st.Config.MaxAge == 0 && !st.Config.AllowMsgTTL,
-			}
-		}
-	}
-	return held
-}
-
-// flush brings a file to the disk.
-func flush(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }
