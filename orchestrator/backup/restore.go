@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -170,7 +171,7 @@ func into(ctx context.Context, dir string, r io.ReadSeeker, log *slog.Logger) (M
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		return m, err
 	}
-	s, err := broker.Start(broker.ServerConfig{Dir: dir, Relaxed: true, Log: log}) // what it wrote is brought to disk when it stops
+	s, err := broker.Start(broker.ServerConfig{Dir: dir, Relaxed: true, SyncEvery: time.Minute, Log: log}) // what it wrote is brought to disk when it stops
 	if err != nil {
 		return m, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"chiffon/pkg/broker"
 	"chiffon/pkg/subject"
@@ -46,7 +47,7 @@ func Verify(ctx context.Context, r io.ReadSeeker, log *slog.Logger) (rep Report,
 	if rep.Manifest, err = Into(ctx, store, r, log); err != nil {
 		return rep, err
 	}
-	s, err := broker.Start(broker.ServerConfig{Dir: store, Relaxed: true, Log: log})
+	s, err := broker.Start(broker.ServerConfig{Dir: store, Relaxed: true, SyncEvery: time.Minute, Log: log})
 	if err != nil {
 		return rep, err
 	}

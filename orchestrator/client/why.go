@@ -62,7 +62,7 @@ func (c *Client) History(ctx context.Context, id, cursor string) (page History, 
 	if err != nil {
 		return History{}, err
 	}
-	query := url.Values{}
+	query := url.Values{"limit": {"5000"}} // the most: for each page the server reads the log from its beginning
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}

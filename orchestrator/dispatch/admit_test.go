@@ -92,7 +92,7 @@ func TestRuleSubmitAgainGoesBeforeRefusals(t *testing.T) {
 // 1: new tasks are refused while there is still room, so that what was accepted can start and end.
 func TestRuleSubmitLeavesRoomForEnds(t *testing.T) {
 	t.Parallel()
-	server, err := broker.Start(broker.ServerConfig{Dir: t.TempDir(), Relaxed: true, Log: natstest.Log(t)})
+	server, err := broker.Start(broker.ServerConfig{Dir: t.TempDir(), Relaxed: true, SyncEvery: time.Minute, Log: natstest.Log(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -272,7 +272,7 @@ func TestWatchOverRestart(t *testing.T) {
 		}
 		s.Stop()
 		time.AfterFunc(5*time.Second, func() { // longer than a reader goes without looking, and its question takes
-			again, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: strings.TrimPrefix(url, "nats://"), Relaxed: true})
+			again, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: strings.TrimPrefix(url, "nats://"), Relaxed: true, SyncEvery: time.Minute})
 			if err != nil {
 				t.Error(err)
 				cancel()

@@ -24,7 +24,7 @@ const playBroker = "CHIFFON_TEST_PLAY_BROKER"
 func TestMain(m *testing.M) {
 	if what := os.Getenv(playBroker); what != "" {
 		dir, listen, _ := strings.Cut(what, " ")
-		s, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: listen, Relaxed: true})
+		s, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: listen, Relaxed: true, SyncEvery: time.Minute})
 		if err != nil {
 			fmt.Println(err)
 			os.Exit(3)

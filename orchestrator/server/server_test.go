@@ -238,7 +238,7 @@ func TestCredentialThatIsNone(t *testing.T) {
 // An outage of somebody else's broker is told, work is not lost, and all goes on when it is back.
 func TestBrokerOutage(t *testing.T) {
 	t.Parallel()
-	store := broker.ServerConfig{Dir: t.TempDir(), Listen: "127.0.0.1:0", Relaxed: true, Log: natstest.Log(t)}
+	store := broker.ServerConfig{Dir: t.TempDir(), Listen: "127.0.0.1:0", Relaxed: true, SyncEvery: time.Minute, Log: natstest.Log(t)}
 	b, err := broker.Start(store)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,10 @@ type ServerConfig struct {
 
 	// Relaxed syncs the store every 100 ms instead of with every message: a power cut may cost that much.
 	Relaxed bool
+
+	// SyncEvery, with Relaxed, is another time between two syncs. Who needs none before the server stops takes a long
+	// one. Default 100 ms.
+	SyncEvery time.Duration
 
 	// AcceptLoss goes on with what the store holds, although more was recorded beside it, with a warning for each
 	// thing that is missing. Without it that is ErrStoreDamaged.
@@ -110,16 +115,19 @@ func (s *Server) launch() error {
 		// the streams have set aside, and it would let none of them be brought up to date.
 		JetStreamMaxStore: room.All / 4 * 3,
 
-		SyncAlways:   !cfg.Relaxed,
-		SyncInterval: 100 * time.Millisecond,
-		MaxPayload:   MaxPayload,
-		MaxPending:   256 << 20,
-		NoSigs:       true,
-		DontListen:   cfg.Listen == "",
+		SyncAlways: !cfg.Relaxed,
+		MaxPayload: MaxPayload,
+		MaxPending: 256 << 20,
+		NoSigs:     true,
+		DontListen: cfg.Listen == "",
 		// JetStream is off as soon as lame duck starts, so the duck is short.
 		LameDuckDuration:    time.Second,
 		LameDuckGracePeriod: 100 * time.Millisecond,
 		JetStreamLimits:     server.JSLimitOpts{MaxBatchInflightPerStream: 1024, MaxBatchInflightTotal: 4096},
+	}
+	opts.SyncInterval = time.Second // what is not synced with each message: the directories of new blocks
+	if cfg.Relaxed {
+		opts.SyncInterval = cmp.Or(cfg.SyncEvery, 100*time.Millisecond)
 	}
 	if cfg.Listen != "" {
 		if err := listenOn(opts, cfg.Listen); err != nil {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -31,7 +32,7 @@ const playBroker = "CHIFFON_TEST_BROKER"
 func TestMain(m *testing.M) {
 	if what := os.Getenv(playBroker); what != "" {
 		dir, listen, _ := strings.Cut(what, " ")
-		s, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: listen, Relaxed: true})
+		s, err := broker.Start(broker.ServerConfig{Dir: dir, Listen: listen, Relaxed: true, SyncEvery: time.Minute})
 		if err != nil {
 			fmt.Printf("error %t %v\n", errors.Is(err, broker.ErrStoreLocked), err)
 			os.Exit(3)

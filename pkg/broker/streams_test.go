@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,7 +18,7 @@ import (
 
 func bare(t *testing.T) *broker.Client {
 	t.Helper()
-	s, err := broker.Start(broker.ServerConfig{Dir: t.TempDir(), Relaxed: true})
+	s, err := broker.Start(broker.ServerConfig{Dir: t.TempDir(), Relaxed: true, SyncEvery: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

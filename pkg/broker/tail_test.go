@@ -99,7 +99,7 @@ func TestTailOverRestarts(t *testing.T) {
 	for part := 1; part < parts; part++ {
 		s.Stop()
 		var err error
-		if s, err = broker.Start(broker.ServerConfig{Dir: dir, Listen: listen, Relaxed: true}); err != nil {
+		if s, err = broker.Start(broker.ServerConfig{Dir: dir, Listen: listen, Relaxed: true, SyncEvery: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Stop)

@@ -3,8 +3,10 @@
 package natstest
 
 import (
+	"cmp"
 	"log/slog"
 	"testing"
+	"time"
 
 	"chiffon/pkg/broker"
 )
@@ -24,6 +26,9 @@ func Start(t testing.TB, cfg broker.ServerConfig) (*broker.Server, *broker.Clien
 	if cfg.Log == nil {
 		cfg.Log = Log(t)
 	}
+	// A store syncs itself from a timer that nats-server starts before it has said where it stands: early enough, the
+	// race detector sees that.
+	cfg.SyncEvery = cmp.Or(cfg.SyncEvery, time.Minute)
 	s, err := broker.Start(cfg)
 	if err != nil {
 		t.Fatalf("start the broker: %v", err)
