@@ -63,7 +63,7 @@ func (s *site) serve(dir string) {
 // js is a way to the broker for what no program of ours would do.
 func (s *site) js() jetstream.JetStream {
 	s.Helper()
-	nc, err := nats.Connect(s.b.URL())
+	nc, err := nats.Connect(s.cfg.NATSURL)
 	if err != nil {
 		s.Fatal(err)
 	}

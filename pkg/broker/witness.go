@@ -15,9 +15,10 @@ import (
 )
 
 // patience is how long a broker may need until it says what it holds: nodes start, a leader is elected, and has still to
-// read what the one before it has stored.
+// read what the one before it has stored. A question that meets none of that has no answer at all.
 const (
 	patience = 10 * time.Second
+	answer   = 2 * time.Second
 	askAgain = 250 * time.Millisecond
 )
 
@@ -89,9 +90,8 @@ func (w *Witness) Check(ctx context.Context) error {
 // compare says what the broker has less than the record. A node of a cluster is not believed at once that something is
 // not there: a leader that was elected just now may still be behind.
 func (w *Witness) compare(ctx context.Context) (wrong []string, err error) {
-	names := slices.Collect(maps.Keys(w.old.Streams))
 	for end := time.Now().Add(patience); ; {
-		found, err := w.c.holdings(ctx, names)
+		found, err := w.ask(ctx)
 		if err == nil {
 			wrong = w.old.less(found)
 			if len(wrong) == 0 || w.c.nc.ConnectedClusterName() == "" {
@@ -112,6 +112,13 @@ func (w *Witness) compare(ctx context.Context) (wrong []string, err error) {
 		case <-time.After(askAgain):
 		}
 	}
+}
+
+// ask is one look at the streams of the record. It does not wait for an answer that will not come.
+func (w *Witness) ask(ctx context.Context) (map[string]holding, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	return w.c.holdings(ctx, slices.Collect(maps.Keys(w.old.Streams)))
 }
 
 // Begin writes a new record, of the streams that are there now. They end in it where they did in the one that was
