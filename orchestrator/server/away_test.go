@@ -137,6 +137,10 @@ func TestBrokerIsAway(t *testing.T) {
 	if err := b.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	var state syscall.WaitStatus // each of its threads stops when it gets to run
+	if _, err := syscall.Wait4(b.cmd.Process.Pid, &state, syscall.WUNTRACED, nil); err != nil || !state.Stopped() {
+		t.Fatalf("the broker is not stopped: %v, %v", state, err)
+	}
 	began := time.Now()
 	waiting := r.do(http.MethodPost, "/v1/tasks", survey) // before anybody knows
 	if took := time.Since(began); waiting.StatusCode != http.StatusServiceUnavailable || took > tenfold {
