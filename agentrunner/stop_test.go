@@ -20,6 +20,7 @@ func TestStopWhileIdle(t *testing.T) {
 	w.listens("ready", func(hb message.Heartbeat) bool { return hb.State == message.StateReady })
 	began := time.Now()
 	p.signal(syscall.SIGTERM)
+	w.listens("its last word", func(hb message.Heartbeat) bool { return hb.State == message.StateStopped && len(hb.Running) == 0 })
 	code, _ := p.exits()
 	took := time.Since(began)
 	t.Logf("from SIGTERM to the end: %s", took)

@@ -75,7 +75,11 @@ const changesEvery = 100 * time.Millisecond
 // remind is how often a log line says that there is no answer.
 const remind = 10 * time.Second
 
-// Run shows the agent until ctx ends, which is no error. A *RefusedError or *ReplacedError says that it must not go on.
+// lastWord is how long an agent that ends tries to tell of it.
+const lastWord = time.Second
+
+// Run shows the agent until ctx ends, which is no error: a last heartbeat then says that it has stopped. A *RefusedError or
+// *ReplacedError says that it must not go on.
 func Run(ctx context.Context, cfg Config) error {
 	if cfg.Every <= 0 {
 		cfg.Every = 5 * time.Second
@@ -95,6 +99,9 @@ func Run(ctx context.Context, cfg Config) error {
 	h := &herald{cfg: cfg}
 	err := h.run(ctx, poked)
 	stop()
+	if err == nil {
+		h.stopped(ctx)
+	}
 	if serve := <-listening; err == nil {
 		err = serve
 	}
@@ -139,24 +146,17 @@ func (h *herald) next() time.Duration {
 
 // beat sends one heartbeat and passes on the answer.
 func (h *herald) beat(ctx context.Context) error {
-	hb := h.cfg.Self
-	hb.ProtocolVersions = message.Versions
-	h.cfg.Now(&hb)
+	hb := h.self()
 	offers, digest := h.cfg.Offers()
 	hb.WorkDigest = digest
 	if h.resend || digest != h.digest || !h.answered {
 		hb.WorkTypes = offers
 	}
-	hb.Resources = h.host.Look()
 	data, err := json.Marshal(hb)
 	if err != nil {
 		return fmt.Errorf("heartbeat of agent %s: %w", hb.AgentID, err) // a mistake in the settings, nothing passes
 	}
-	answer, err := h.cfg.Broker.Request(ctx, subject.Heartbeat(hb.AgentID), data)
-	var reply message.HeartbeatReply
-	if err == nil {
-		reply, err = message.DecodeHeartbeatReply(answer)
-	}
+	reply, err := h.ask(ctx, hb.AgentID, data)
 	if err != nil {
 		if ctx.Err() == nil {
 			h.silence(err)
@@ -179,6 +179,42 @@ func (h *herald) beat(ctx context.Context) error {
 	h.lease = time.Duration(reply.LeaseSeconds * float64(time.Second))
 	h.cfg.Reply(reply)
 	return nil
+}
+
+// self is what a heartbeat says now, but for what the agent does.
+func (h *herald) self() message.Heartbeat {
+	hb := h.cfg.Self
+	hb.ProtocolVersions = message.Versions
+	h.cfg.Now(&hb)
+	hb.Resources = h.host.Look()
+	return hb
+}
+
+func (h *herald) ask(ctx context.Context, id subject.AgentID, data []byte) (reply message.HeartbeatReply, err error) {
+	answer, err := h.cfg.Broker.Request(ctx, subject.Heartbeat(id), data)
+	if err != nil {
+		return reply, err
+	}
+	return message.DecodeHeartbeatReply(answer)
+}
+
+// stopped tells that the agent has ended, so that nobody waits until it is silent. Whoever does not hear it sees that
+// later: an end does not wait for a broker that is away.
+func (h *herald) stopped(ctx context.Context) {
+	if h.digest == "" || !h.cfg.Broker.Connected() {
+		return // nobody knows of it, or nobody hears it
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
+	defer cancel()
+	hb := h.self()
+	hb.State, hb.Detail, hb.WorkDigest = message.StateStopped, "", h.digest
+	data, err := json.Marshal(hb)
+	if err == nil {
+		_, err = h.ask(ctx, hb.AgentID, data)
+	}
+	if err != nil {
+		h.cfg.Log.Info("nobody has heard that this agent ends; it counts as silent in a while", "error", err)
+	}
 }
 
 // silence says, not too often, that no orchestrator answers. Work in hand goes on: the task log speaks for it.

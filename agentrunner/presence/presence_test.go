@@ -85,6 +85,9 @@ func TestHeartbeats(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Run() = %v", err)
 	}
+	if last := <-heard; last.State != message.StateStopped || last.Detail != "" || last.Boot != 7 || last.WorkTypes != nil || last.WorkDigest != "d1" || len(last.Running) != 1 {
+		t.Errorf("its last word is %+v", last)
+	}
 	for i, offered := range []int{1, 0, 1} {
 		if len(all[i].WorkTypes) != offered || all[i].WorkDigest != "d1" {
 			t.Errorf("heartbeat %d offers %v, digest %s", i+1, all[i].WorkTypes, all[i].WorkDigest)
@@ -147,9 +150,12 @@ func TestEndsOfAnAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := natstest.Run(t)
-			orchestrator(t, c, func(int, message.Heartbeat) message.HeartbeatReply { return test.reply })
+			heard := orchestrator(t, c, func(int, message.Heartbeat) message.HeartbeatReply { return test.reply })
 			if err := presence.Run(t.Context(), config(t, c)); !test.want(err) {
 				t.Errorf("Run() = %v", err)
+			}
+			if <-heard; len(heard) != 0 {
+				t.Errorf("it says %+v after its end", <-heard)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ type drain struct {
 	beats   int             // heartbeats since the drain began
 	running map[string]bool // tasks that have not been shown as ended
 	said    bool
-	silence bool // that the agent is silent was said
+	silence bool // that the agent is silent, or has stopped, was said
 }
 
 // drainLook is how often the agent is looked at.
@@ -73,17 +73,22 @@ func (d *drain) watch(ctx context.Context) error {
 		if err := d.show(ctx, now); err != nil {
 			return err
 		}
-		silent := d.agent.State == "silent"
+		silent, stopped := d.agent.State == "silent", d.agent.State == "stopped"
 		switch {
 		case d.agent.DrainUntil == nil:
 			return fmt.Errorf("agent %s does not drain any more: somebody has resumed or paused it", id)
-		case len(now) == 0 && (silent || d.beats >= 2): // the second is sent after the answer to the first, which tells it
-			return d.empty(silent)
+		case len(now) == 0 && (silent || stopped || d.beats >= 2): // the second is sent after the answer to the first, which tells it
+			return d.empty()
 		}
-		if silent && !d.silence && !d.p.json() {
-			d.p.talk.say("%s is silent: what it holds may go on until its runner is heard again, whatever the deadline is", visible(id))
+		if !d.silence && !d.p.json() {
+			switch {
+			case silent:
+				d.p.talk.say("%s is silent: what it holds may go on until its runner is heard again, whatever the deadline is", visible(id))
+			case stopped:
+				d.p.talk.say("%s has stopped: what it holds is recorded when its runner is started again", visible(id))
+			}
 		}
-		d.silence = silent
+		d.silence = silent || stopped
 		t := time.NewTimer(drainLook)
 		select {
 		case <-t.C:
@@ -159,14 +164,17 @@ func (d *drain) show(ctx context.Context, now []string) error {
 	return nil
 }
 
-func (d *drain) empty(silent bool) error {
+func (d *drain) empty() error {
 	if d.p.json() {
 		return d.p.out.jsonLine(map[string]any{"agent": d.agent})
 	}
 	id := visible(d.agent.AgentID)
-	if silent {
+	switch d.agent.State {
+	case "silent":
 		d.p.talk.say("%s is silent and holds nothing that is known of; it stays drained when it is back", id)
-	} else {
+	case "stopped":
+		d.p.talk.say("%s has stopped and holds nothing; it stays drained when it is started again", id)
+	default:
 		d.p.talk.say("%s is empty", id)
 	}
 	d.p.talk.say("  give it work again: orchestrator agent resume %s", id)

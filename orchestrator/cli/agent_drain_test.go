@@ -108,6 +108,30 @@ func TestDrainSaysThatTheAgentIsSilent(t *testing.T) {
 	}
 }
 
+// Two heartbeats are not waited for that will not come.
+func TestDrainReturnsWhenTheAgentHasStopped(t *testing.T) {
+	t.Parallel()
+	f := newFake(t, newStory(idA, "survey_host").started(1, 1).ended(4, view.Succeeded, 0, ""))
+	f.agents = agents()
+	f.agents[0].Running = nil
+	go func() {
+		for range time.Tick(5 * time.Millisecond) {
+			f.mu.Lock()
+			drains := f.agents[0].DrainUntil != nil
+			if drains {
+				f.agents[0].State = "stopped"
+			}
+			f.mu.Unlock()
+			if drains {
+				return
+			}
+		}
+	}()
+	if _, stderr, code := play(t, t.Context(), f, false, "", "agent", "drain", "nas"); code != 0 || !strings.Contains(stderr, "nas has stopped and holds nothing") {
+		t.Errorf("exit %d\n%s", code, stderr)
+	}
+}
+
 func TestDrainEndsWhenSomebodyResumes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, newStory(idA, "survey_host").started(1, 1))

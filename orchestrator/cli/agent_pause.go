@@ -64,8 +64,11 @@ func newAgentResume(p *program) *cobra.Command {
 			a, err := c.ResumeAgent(cmd.Context(), args[0])
 			if err == nil && !p.json() && a.Breaker == nil {
 				word := "may have work again" // whether it takes some is its own word, which may still be another
-				if a.State == "silent" {
+				switch a.State {
+				case "silent":
 					word += " once it is heard"
+				case "stopped":
+					word += " once its runner is started again"
 				}
 				p.out.say("%s  %s", visible(a.AgentID), word)
 				return nil

@@ -95,7 +95,7 @@ const (
 var stateColours = map[string]string{
 	"queued": dim, "held": dim, "running": cyan, "paused": yellow, "cancelling": yellow,
 	"succeeded": green, "failed": red, "cancelled": yellow, "error": red,
-	"ready": green, "draining": yellow, "broken": red, "silent": red,
+	"ready": green, "draining": yellow, "broken": red, "silent": red, "stopped": dim,
 }
 
 func (s *screen) paint(colour, text string) string {

@@ -15,6 +15,7 @@ import (
 
 	"chiffon/orchestrator/breaker"
 	"chiffon/orchestrator/registry"
+	"chiffon/orchestrator/view"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/subject"
 )
@@ -135,7 +136,7 @@ func (g *Gate) Shut(id subject.AgentID, now time.Time) Shut {
 		s.Text = "shut out: its breaker was stored by a newer version of the orchestrator; upgrade this one, or: orchestrator breaker reset " + string(id)
 	case b.Until != nil && now.Before(*b.Until):
 		s.Until = *b.Until
-		s.Text = "shut out by its breaker until " + clock(s.Until, now)
+		s.Text = "shut out by its breaker until " + view.Clock(s.Until, now)
 	default:
 		s.Text = "shut out by its breaker, asked for a sign of life"
 	}
@@ -151,27 +152,14 @@ func (w word) shut(id string, now time.Time) Shut {
 	case w.unread:
 		return Shut{Kind: Paused, Text: "paused: what was said of it was stored by a newer version of the orchestrator; upgrade this one, or: orchestrator agent resume " + id}
 	case w.Kind == Paused:
-		s.Until, s.Text = w.Until, "paused until "+clock(w.Until, now)
+		s.Until, s.Text = w.Until, "paused until "+view.Clock(w.Until, now)
 	case now.Before(w.Until):
-		s.Text = "draining, what runs at " + clock(w.Until, now) + " is stopped"
+		s.Text = "draining, what runs at " + view.Clock(w.Until, now) + " is stopped"
 	default:
-		s.Text = "drained since " + clock(w.Since, now)
+		s.Text = "drained since " + view.Clock(w.Since, now)
 	}
 	if w.Message != "" {
 		s.Text += ": " + w.Message
 	}
 	return s
-}
-
-// clock is a moment for people who are at the same place: the time of day, with the date when that is another.
-func clock(t, now time.Time) string {
-	t, now = t.Local(), now.Local()
-	format := "15:04"
-	if t.Second() != 0 && t.Sub(now).Abs() < 10*time.Minute {
-		format = "15:04:05"
-	}
-	if t.YearDay() != now.YearDay() || t.Year() != now.Year() {
-		format = "2006-01-02 " + format
-	}
-	return t.Format(format)
 }

@@ -28,10 +28,11 @@ type Agent struct {
 	message.Heartbeat
 	FirstSeen time.Time
 	Heard     time.Time // when this process heard it last, monotonic; zero if never
-	Live      bool      // heard within a lease
+	Live      bool      // heard within a lease, and not to have stopped
 	Full      time.Time // when it last said that it was ready and every slot taken, monotonic; zero if never
 	schemas   map[string]*schema.Schema
-	content   string // what is stored of it, in one comparable value
+	content   string    // what is stored of it, in one comparable value
+	asked     time.Time // when this was true
 }
 
 // Offers reports whether the agent knows how to do a work type.
@@ -66,6 +67,17 @@ func (a Agent) Fits(on map[string]string, needs []string) bool {
 
 // Ready reports whether the agent takes work, by its own word. One that says nothing does.
 func (a Agent) Ready() bool { return a.State == "" || a.State == message.StateReady }
+
+// Stopped reports whether the agent's runner has ended in order, by its own last word.
+func (a Agent) Stopped() bool { return a.State == message.StateStopped }
+
+// Ended says when a runner that has ended in order did so: "ended in order at 14:02".
+func (a Agent) Ended(now time.Time) string {
+	if a.Heard.IsZero() {
+		return "ended in order" // before this orchestrator listened
+	}
+	return "ended in order at " + view.Clock(a.Heard, now)
+}
 
 // Refuses finds what an agent says of a request that it has handed back before its start; ok is false if nothing.
 func (a Agent) Refuses(id subject.TaskID) (r message.Refusal, ok bool) {
@@ -150,11 +162,13 @@ func (r *Registry) Heard(hb message.Heartbeat, now time.Time) Verdict {
 	old, known := r.agents[hb.AgentID]
 	heard := known && !old.Heard.IsZero()
 	switch {
-	case heard && old.Instance != hb.Instance && now.Sub(old.Heard) < twin:
+	case heard && old.Instance != hb.Instance && now.Sub(old.Heard) < twin && !old.Stopped():
 		return Verdict{Refused: fault.New(fault.AuthenticationFailed, "agent_id %s is in use by a live runner on %s: give this one another AGENTRUNNER_ID", hb.AgentID, old.Host).
 			With("agent_id", string(hb.AgentID)).With("token_status", "agent_id in use")}
 	case known && old.Instance == hb.Instance && hb.Boot < old.Boot:
 		return Verdict{StopAll: true}
+	case known && old.Instance == hb.Instance && hb.Boot == old.Boot && old.Stopped():
+		return Verdict{} // overtaken by its last word
 	}
 	v := Verdict{Restarted: !heard || old.Boot != hb.Boot}
 	next := &Agent{Heartbeat: hb, FirstSeen: now, Heard: now}
@@ -245,7 +259,8 @@ func (r *Registry) Agent(id subject.AgentID, now time.Time) (Agent, bool) {
 
 func (r *Registry) snapshot(a *Agent, now time.Time) Agent {
 	s := *a
-	s.Live = !a.Heard.IsZero() && now.Sub(a.Heard) < r.lease
+	s.asked = now
+	s.Live = !a.Heard.IsZero() && now.Sub(a.Heard) < r.lease && !a.Stopped()
 	return s
 }
 
@@ -274,7 +289,10 @@ func (a Agent) View() view.Agent {
 	if !a.Heard.IsZero() {
 		v.LastSeen = new(a.Heard.UTC())
 	}
-	if !a.Live {
+	switch {
+	case a.Stopped():
+		v.Detail = "it " + a.Ended(a.asked)
+	case !a.Live:
 		v.State, v.Detail = "silent", ""
 	}
 	for _, t := range a.Running {

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"chiffon/orchestrator/registry"
+	"chiffon/orchestrator/view"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
@@ -74,6 +75,8 @@ func TestHeard(t *testing.T) {
 		after time.Duration // since the first
 		want  registry.Verdict
 	}
+	stopped := brief("one", 1)
+	stopped.State = message.StateStopped
 	other := brief("one", 1)
 	other.WorkDigest = "d2"
 	twin := &fault.Fault{Code: fault.AuthenticationFailed}
@@ -86,6 +89,8 @@ func TestHeard(t *testing.T) {
 		"it starts anew":           {{heartbeat("one", 1), 0, registry.Verdict{Restarted: true}}, {heartbeat("one", 2), time.Second, registry.Verdict{Restarted: true}}},
 		"its earlier life goes on": {{heartbeat("one", 2), 0, registry.Verdict{Restarted: true}}, {heartbeat("one", 1), time.Second, registry.Verdict{StopAll: true}}},
 		"a twin":                   {{heartbeat("one", 1), 0, registry.Verdict{Restarted: true}}, {heartbeat("two", 9), 14 * time.Second, registry.Verdict{Refused: twin}}},
+		"another, when it has stopped": {{heartbeat("one", 1), 0, registry.Verdict{Restarted: true}}, {stopped, time.Second, registry.Verdict{}},
+			{heartbeat("two", 9), 2 * time.Second, registry.Verdict{Restarted: true}}},
 		"another, when it is gone": {{heartbeat("one", 5), 0, registry.Verdict{Restarted: true}}, {heartbeat("two", 1), 16 * time.Second, registry.Verdict{Restarted: true}}},
 	} {
 		r := open(t, kv)
@@ -101,6 +106,45 @@ func TestHeard(t *testing.T) {
 				t.Errorf("%s: heartbeat %d brings %+v, want %+v", name, i+1, got, b.want)
 			}
 		}
+	}
+}
+
+// The last word of a runner holds at once, until it is started again: not what it has said before and comes after. What
+// it holds by the log is no matter of this.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	r := open(t, bucket(t))
+	now := time.Now()
+	held := message.Running{TaskID: "8d4cbb3a-3f55-4f1b-9a9e-2a3a4a5a6a7a", Attempt: 1, Boot: 1}
+	last := brief("one", 1)
+	last.State = message.StateStopped
+	late := brief("one", 1)
+	late.State, late.Running = message.StateDraining, []message.Running{held}
+	for i, beat := range []struct {
+		hb    message.Heartbeat
+		live  bool
+		state string
+		busy  int
+	}{
+		{heartbeat("one", 1), true, "ready", 0}, {late, true, "draining", 1}, {last, false, "stopped", 0}, {late, false, "stopped", 0}, {heartbeat("one", 2), true, "ready", 0},
+	} {
+		changed := r.Changed()
+		r.Heard(beat.hb, now)
+		a, _ := r.Agent("a", now)
+		v := a.View()
+		if a.Live != beat.live || v.State != beat.state || len(v.Running) != beat.busy || (beat.state == "stopped") != (v.Detail == "it ended in order at "+view.Clock(now, now)) {
+			t.Errorf("after heartbeat %d: live %v, %s %q, %v", i+1, a.Live, v.State, v.Detail, v.Running)
+		}
+		if i == 2 {
+			select {
+			case <-changed:
+			default:
+				t.Error("it has stopped, and nobody is told")
+			}
+		}
+	}
+	if r.Listed(held.TaskID, 1, 1).IsZero() {
+		t.Error("what it has listed is forgotten")
 	}
 }
 

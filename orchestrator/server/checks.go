@@ -117,9 +117,13 @@ func (s *Server) checkDisk() view.Check {
 
 func (s *Server) checkAgents() view.Check {
 	c := view.Check{Name: "agents", OK: true}
-	live, silent, other := 0, []string{}, []string{}
+	live, silent, stopped, other := 0, []string{}, []string{}, []string{}
 	for _, a := range s.agents.Agents(time.Now()) {
-		if !a.Live {
+		switch {
+		case a.Stopped():
+			stopped = append(stopped, string(a.AgentID))
+			continue
+		case !a.Live:
 			silent = append(silent, string(a.AgentID))
 			continue
 		}
@@ -129,10 +133,15 @@ func (s *Server) checkAgents() view.Check {
 		}
 	}
 	c.Detail = fmt.Sprintf("%d live", live)
+	if len(stopped) > 0 {
+		c.Detail += ", stopped: " + strings.Join(stopped, ", ")
+	}
 	switch {
 	case len(silent) > 0:
 		c.OK, c.Detail = false, c.Detail+", silent: "+strings.Join(silent, ", ")
 		c.Cure = "start agentrunner there, or look at its log"
+	case live == 0 && len(stopped) > 0:
+		c.OK, c.Cure = false, "start agentrunner there"
 	case live == 0:
 		c.OK, c.Detail, c.Cure = false, "none has registered", "start one: agentrunner run"
 	case len(other) > 0:

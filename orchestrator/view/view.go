@@ -140,7 +140,7 @@ type Event struct {
 type Agent struct {
 	AgentID      string            `json:"agent_id"`
 	AgentType    string            `json:"agent_type"`
-	State        string            `json:"state" enum:"ready,paused,draining,broken,silent" doc:"paused: it gets no new work, by a person's word or its breaker's; broken: it lives, but cannot do its work; silent: no heartbeat for a lease"`
+	State        string            `json:"state" enum:"ready,paused,draining,broken,silent,stopped" doc:"paused: it gets no new work, by a person's word or its breaker's; broken: it lives, but cannot do its work; silent: no heartbeat for a lease; stopped: its runner has ended in order and said so"`
 	Detail       string            `json:"detail,omitempty" doc:"Why, in words"`
 	PausedUntil  *time.Time        `json:"paused_until,omitempty" doc:"When it is resumed by itself"`
 	DrainUntil   *time.Time        `json:"drain_until,omitempty" doc:"When what still runs is stopped"`

@@ -21,6 +21,8 @@ func Agent(a registry.Agent, open []ledger.Task, f Facts) view.Why {
 	w := view.Why{ID: string(a.AgentID), State: agentState(a, barred), Because: []string{}}
 	say := func(format string, args ...any) { w.Because = append(w.Because, fmt.Sprintf(format, args...)) }
 	switch {
+	case a.Stopped():
+		say("%s %s: its runner was stopped", a.AgentID, f.silence(a))
 	case !a.Live:
 		say("%s is %s: what it holds may still be running", a.AgentID, f.silence(a))
 	case a.State == message.StateBroken:
@@ -44,6 +46,8 @@ func Agent(a registry.Agent, open []ledger.Task, f Facts) view.Why {
 
 func agentState(a registry.Agent, barred gate.Shut) string {
 	switch {
+	case a.Stopped():
+		return a.State
 	case !a.Live:
 		return "silent"
 	case a.State == message.StateBroken:
@@ -152,6 +156,10 @@ func (f Facts) agentNext(a registry.Agent, barred gate.Shut, mine int) string {
 		in = "in " + span(barred.Until.Sub(f.Now))
 	}
 	switch {
+	case a.Stopped() && a.Host != "":
+		return "it gets work when its runner is started again on " + a.Host
+	case a.Stopped():
+		return "it gets work when its runner is started again"
 	case !a.Live && a.Host != "":
 		return "it gets work when it is heard again: look whether its runner runs on " + a.Host
 	case !a.Live:

@@ -51,6 +51,8 @@ func TestAgent(t *testing.T) {
 			because: []string{"attic is draining: move", idle, nothing}, next: "orchestrator agent resume attic"},
 		"breaker": {agent: agent("attic"), shut: shut(gate.Tripped, "held back after 5 failures", 40*time.Second), state: "paused",
 			because: []string{"attic is held back after 5 failures", idle, nothing}, next: "it is asked for a sign of life in 40 s, or at once after orchestrator breaker reset attic"},
+		"stopped": {agent: agent("attic", stoppedFor(time.Minute)), state: "stopped",
+			because: []string{"attic ended in order at " + ago(time.Minute).Local().Format("15:04") + ": its runner was stopped", idle, nothing}, next: "started again on attic.lan"},
 		"silent and paused": {agent: agent("attic", quietFor(time.Minute)), shut: shut(gate.Paused, "paused", 0), state: "silent",
 			because: []string{"attic is silent for 1 m", "besides it is paused", idle, nothing}, next: "heard again"},
 		"full": {agent: agent("attic", full), open: []ledger.Task{waits, task(tasklog.PhaseRunning, func(t *ledger.Task) {

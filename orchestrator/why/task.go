@@ -214,7 +214,11 @@ func (f Facts) lastSign(t ledger.Task) string {
 // outOfReach speaks of a task whose holder is silent: nobody knows whether it still runs.
 func (f Facts) outOfReach(t ledger.Task, because []string, since time.Time) ([]string, string) {
 	s := t.State
-	because = append(because, fmt.Sprintf("%s has been silent for %s: the work may still be running", s.Holder, span(f.Now.Sub(since))))
+	if a, _ := f.agent(s.Holder); a.Stopped() {
+		because = append(because, fmt.Sprintf("%s %s and has not told yet what became of this", s.Holder, f.silence(a)))
+	} else {
+		because = append(because, fmt.Sprintf("%s has been silent for %s: the work may still be running", s.Holder, span(f.Now.Sub(since))))
+	}
 	if s.Allowed > 1 {
 		wait := max(0, f.Silence-f.Now.Sub(since))
 		return because, fmt.Sprintf("unless %s is heard, the attempt is taken from it in %s, and %s later another agent may begin the next", s.Holder, span(wait), span(f.Lease+f.Grace))

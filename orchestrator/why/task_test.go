@@ -39,6 +39,10 @@ func quietFor(d time.Duration) func(*registry.Agent) {
 	return func(a *registry.Agent) { a.Live, a.Heard = false, ago(d) }
 }
 
+func stoppedFor(d time.Duration) func(*registry.Agent) {
+	return func(a *registry.Agent) { a.Live, a.Heard, a.State = false, ago(d), message.StateStopped }
+}
+
 func full(a *registry.Agent) {
 	a.Running = []message.Running{{TaskID: "77be0000-aaaa-8bbb-8ccc-000000000003", Attempt: 1, Boot: 1}, {TaskID: "x", Attempt: 1, Boot: 1}}
 }

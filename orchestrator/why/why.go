@@ -119,8 +119,11 @@ func (f Facts) listed(id subject.TaskID, attempt int, boot uint64) time.Time {
 // ago is a moment for people: "3 m ago".
 func (f Facts) ago(t time.Time) string { return span(f.Now.Sub(t)) + " ago" }
 
-// silence is how an agent that is not heard is spoken of, after its name.
+// silence is how an agent that is not heard is spoken of, after its name: "silent for 3 m", "ended in order at 14:02".
 func (f Facts) silence(a registry.Agent) string {
+	if a.Stopped() {
+		return a.Ended(f.Now)
+	}
 	if a.Heard.IsZero() {
 		return "not heard since this orchestrator listens (" + span(f.Now.Sub(f.Since)) + ")"
 	}

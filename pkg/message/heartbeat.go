@@ -13,7 +13,8 @@ import (
 const (
 	StateReady    = "ready"
 	StateDraining = "draining"
-	StateBroken   = "broken" // it lives, but can't do its work; Detail says why
+	StateBroken   = "broken"  // it lives, but can't do its work; Detail says why
+	StateStopped  = "stopped" // the last word of a runner that ended in order: it is not heard again in this boot
 )
 
 // A Heartbeat registers an agent and shows that it lives. It is no envelope: nothing in it is stored or passed on, and
@@ -33,7 +34,7 @@ type Heartbeat struct {
 	WorkDigest       string            `json:"work_digest,omitempty"` // of WorkTypes, to see that they changed
 	WorkTypes        []Offer           `json:"work_types,omitzero"`   // nil when not sent
 	Resources        HostResources     `json:"resources"`
-	State            string            `json:"state,omitempty"`  // StateReady, StateDraining or StateBroken
+	State            string            `json:"state,omitempty"`  // one of the States
 	Detail           string            `json:"detail,omitempty"` // what is wrong, for people
 	Refused          []Refusal         `json:"refused,omitzero"` // requests handed back before their start, of the last lease
 }

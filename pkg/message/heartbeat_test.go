@@ -21,6 +21,7 @@ func TestHeartbeatState(t *testing.T) {
 	}{
 		"broken":          {state: StateBroken, detail: "the spool can't be written: disk full"},
 		"ready":           {state: StateReady},
+		"stopped":         {state: StateStopped},
 		"longest detail":  {state: StateBroken, detail: strings.Repeat("d", MaxDetail)},
 		"too long detail": {state: StateBroken, detail: strings.Repeat("d", MaxDetail+1), field: "detail"},
 		"unknown state":   {state: "asleep", field: "state"},

@@ -25,12 +25,14 @@ const (
 // offerName is the rule for names of work types, that of agentrunner's files too.
 var offerName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
 
+var states = []string{StateReady, StateDraining, StateBroken, StateStopped}
+
 func (h *Heartbeat) check() error {
 	switch {
 	case h.Slots < 0 || h.Slots > MaxSlots:
 		return wrongf("slots", "must be 0 to %d, not %d", MaxSlots, h.Slots)
-	case h.State != "" && h.State != StateReady && h.State != StateDraining && h.State != StateBroken:
-		return wrongf("state", "must be ready, draining or broken, not %.32q", h.State)
+	case h.State != "" && !slices.Contains(states, h.State):
+		return wrongf("state", "must be ready, draining, broken or stopped, not %.32q", h.State)
 	case len(h.Detail) > MaxDetail:
 		return wrongf("detail", "has %d bytes, more than the %d allowed", len(h.Detail), MaxDetail)
 	case len(h.Running) > MaxSlots:
