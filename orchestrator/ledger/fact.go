@@ -15,7 +15,7 @@ type FactKind string
 // The kinds of facts.
 const (
 	FactStarted FactKind = "started" // it has begun an attempt
-	FactEnded   FactKind = "ended"   // it has recorded a task's end: work that was done, well or not, or stopped
+	FactEnded   FactKind = "ended"   // it has recorded a task's end: work that was done, well or not, or stopped as it was asked to
 	FactFailed  FactKind = "failed"  // it has recorded a failed attempt, or a task's end, by a fault: Code says which
 	FactSilent  FactKind = "silent"  // an attempt was taken from it, or its task was ended, for want of its word
 	FactGone    FactKind = "gone"    // its runner has died with an attempt
@@ -52,12 +52,12 @@ func (l *Ledger) Facts(ctx context.Context) <-chan Fact {
 	return c
 }
 
-// say passes on what an entry says of an agent, if that is something. before is the task's state without it.
-func (l *Ledger) say(before tasklog.State, e tasklog.Entry, void error) {
+// say passes on what an entry of a task says of an agent, if that is something. before is the task's state without it.
+func (l *Ledger) say(t *Task, before tasklog.State, e tasklog.Entry, void error) {
 	if !l.loaded || len(l.facts) == 0 {
 		return
 	}
-	f, ok := fact(before, e, void)
+	f, ok := fact(t, before, e, void)
 	if !ok {
 		return
 	}
@@ -69,7 +69,7 @@ func (l *Ledger) say(before tasklog.State, e tasklog.Entry, void error) {
 	}
 }
 
-func fact(before tasklog.State, e tasklog.Entry, void error) (Fact, bool) {
+func fact(t *Task, before tasklog.State, e tasklog.Entry, void error) (Fact, bool) {
 	f := Fact{Task: e.Subject.Task, Seq: e.Seq, Time: e.Time, Agent: subject.AgentID(e.Subject.Writer)}
 	own := e.Subject.Writer != subject.Orchestrator
 	if e.Message.Failure != nil {
@@ -81,6 +81,8 @@ func fact(before tasklog.State, e tasklog.Entry, void error) (Fact, bool) {
 		return f, own
 	case own && e.Kind == tasklog.Started:
 		f.Kind = FactStarted
+	case own && e.Kind == tasklog.Error && f.Code == fault.Timeout && timeOver(t, before, e):
+		f.Kind, f.Code = FactEnded, 0
 	case own && (e.Kind == tasklog.AttemptFailed || e.Kind == tasklog.Error):
 		f.Kind = FactFailed
 	case own && e.Kind.End():
@@ -92,6 +94,18 @@ func fact(before tasklog.State, e tasklog.Entry, void error) (Fact, bool) {
 		f.Kind = ofHolder(before, e)
 	}
 	return f, f.Kind != "" && f.Agent != ""
+}
+
+// clocks is how far apart two programs are about the moment an attempt began.
+const clocks = time.Second
+
+// timeOver reports whether a task's own time was over when its holder recorded that it had stopped it: by the task's
+// max_duration_seconds, or because an orchestrator had said so. Then the agent did what it was asked to.
+func timeOver(t *Task, before tasklog.State, e tasklog.Entry) bool {
+	if before.Phase == tasklog.PhaseCancelling && before.Cancel != nil && before.Cancel.Deadline {
+		return true
+	}
+	return t.MaxDuration > 0 && !t.FirstStart.IsZero() && e.Time.Sub(t.FirstStart) >= t.MaxDuration-clocks
 }
 
 // ofHolder is what an orchestrator's entry says of the agent that held the task; "" when that is nothing.

@@ -6,8 +6,11 @@ import (
 	"time"
 
 	"chiffon/orchestrator/ledger"
+	"chiffon/pkg/fault"
+	"chiffon/pkg/message"
 	"chiffon/pkg/natstest"
 	"chiffon/pkg/subject"
+	"chiffon/pkg/tasklog"
 )
 
 // Facts tell of what comes, once each, and not of what was there before.
@@ -46,5 +49,46 @@ func TestFactsAreOfNewEntriesOnly(t *testing.T) {
 	}
 	if !slices.Equal(got, want) || len(facts) != 0 {
 		t.Errorf("facts = %v and %d more, want %v", got, len(facts), want)
+	}
+}
+
+// An agent that ends work because the task's own time is over does what it was asked to. What it gives up for want of a
+// lease is another matter, with the same code.
+func TestTimeThatIsOverIsNoFaultOfTheAgent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		seconds int // max_duration_seconds
+		cancel  *message.Cancel
+		code    fault.Code
+		want    ledger.FactKind
+	}{
+		"max_duration_seconds is over":           {seconds: 1, code: fault.Timeout, want: ledger.FactEnded},
+		"its lease was lost before":              {seconds: 60, code: fault.Timeout, want: ledger.FactFailed},
+		"its lease was lost, and time unlimited": {code: fault.Timeout, want: ledger.FactFailed},
+		"it could not do it, in whatever time":   {seconds: 1, code: fault.AgentUnavailable, want: ledger.FactFailed},
+		"after a deadline":                       {cancel: &message.Cancel{By: subject.Orchestrator, Deadline: true}, code: fault.Timeout, want: ledger.FactEnded},
+		"after somebody's cancel":                {cancel: &message.Cancel{By: "admin"}, code: fault.Timeout, want: ledger.FactFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			id := w.submit(order{limit: c.seconds, unlimited: c.seconds == 0})
+			w.start(id, 1)
+			if c.cancel != nil {
+				w.cancel(id, 1, *c.cancel)
+			}
+			w.folded(w.Ledger)
+			facts := w.Facts(t.Context())
+			m := from(message.Failure{Code: c.code, Message: "over", Context: map[string]any{}}, nil)
+			w.says(tasklog.Write(tasklog.Error, id, subject.Event(id, "a"), m))(1, 1)
+			select {
+			case f := <-facts:
+				if f.Kind != c.want || (f.Kind == ledger.FactFailed) != (f.Code == c.code) {
+					t.Errorf("fact %+v, want it %s", f, c.want)
+				}
+			case <-time.After(patience):
+				t.Fatal("nothing is said of the agent")
+			}
+		})
 	}
 }

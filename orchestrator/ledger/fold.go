@@ -123,7 +123,7 @@ func (l *Ledger) enter(e tasklog.Entry) {
 	before := t.State
 	waited := t.waits()
 	void := t.apply(e, time.Now())
-	l.say(before, e, void)
+	l.say(t, before, e, void)
 	l.void(e, void)
 	l.count(t, waited, t.waits())
 	l.hold(t, before)

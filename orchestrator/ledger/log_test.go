@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"strings"
@@ -69,6 +70,8 @@ type order struct {
 	kind                  subject.AgentType
 	labels                map[string]string
 	expires               *time.Time
+	limit                 int // max_duration_seconds; 0 is 60
+	unlimited             bool
 }
 
 func (w *world) submit(o order) subject.TaskID {
@@ -82,9 +85,13 @@ func (w *world) submit(o order) subject.TaskID {
 	if o.id == "" {
 		o.id = subject.TaskID(message.NewUUID())
 	}
+	hints := &message.Hints{MaxDurationSeconds: cmp.Or(o.limit, 60)}
+	if o.unlimited {
+		hints = nil
+	}
 	m := message.New(subject.Orchestrator, o.kind, message.NewUUID(), message.NewUUID(), message.WorkRequest{
 		TaskID: o.id, WorkType: o.workType, Parameters: json.RawMessage(`{"a": 1}`),
-		Hints: &message.Hints{MaxDurationSeconds: 60},
+		Hints: hints,
 	})
 	m.Custom.Chiffon = &message.Extension{Name: o.name, Agent: o.agent, Labels: o.labels, SubmittedBy: "admin", Expires: o.expires}
 	id := m.Payload.TaskID
@@ -167,4 +174,12 @@ func (w *world) put(subj string, data []byte) {
 	if err != nil {
 		w.Fatal(err)
 	}
+}
+
+// cancel asks the holder of an attempt to stop it.
+func (w *world) cancel(id subject.TaskID, attempt int, c message.Cancel) {
+	w.Helper()
+	m := message.New(subject.Orchestrator, "infra", message.NewUUID(), message.NewUUID(), message.WorkStatus{TaskID: id, Status: message.StatusRunning})
+	m.Custom.Chiffon = &message.Extension{Cancel: &c}
+	w.says(tasklog.Write(tasklog.CancelRequested, id, subject.Event(id, subject.Orchestrator), m))(attempt, 0)
 }
