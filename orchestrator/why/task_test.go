@@ -224,7 +224,7 @@ func TestWaitingFor(t *testing.T) {
 		"no agent":             {task(tasklog.PhaseQueued), facts(), "an agent of type infra: none has registered yet"},
 		"one that is away":     {task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Agent = "away" }), facts(), "agent away, which has not been heard yet"},
 		"one of its name":      {task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Agent = "pi" }), facts(agent("pi", full)), "agent pi: pi has no free slot (2 of 2)"},
-		"the next moment":      {task(tasklog.PhaseQueued), facts(agent("pi")), "the 1 agent of type infra: pi is about to take it"},
+		"the next moment":      {task(tasklog.PhaseQueued), facts(agent("pi")), "the only agent of type infra: pi is about to take it"},
 		"many, the near first": {task(tasklog.PhaseQueued), many, "one of 10 agents of type infra: far-a silent for 1 m, far-b silent for 1 m, far-c silent for 1 m, far-d silent for 1 m, near has no free slot (2 of 2) and 5 more"},
 		"the stop":             {task(tasklog.PhaseCancelling), facts(agent("attic")), "agent attic to confirm the stop"},
 		"nothing":              {task(tasklog.PhaseRunning), facts(agent("attic")), ""},

@@ -126,7 +126,7 @@ func (f Facts) waitFor(t ledger.Task) string {
 	case t.Agent != "":
 		return fmt.Sprintf("agent %s: %s", t.Agent, named(found, shownObstacles))
 	case len(found) == 1:
-		return fmt.Sprintf("the 1 agent of type %s: %s", t.Type, named(found, shownObstacles))
+		return fmt.Sprintf("the only agent of type %s: %s", t.Type, named(found, shownObstacles))
 	}
 	return fmt.Sprintf("one of %d agents of type %s: %s", len(found), t.Type, named(found, shownObstacles))
 }
