@@ -35,6 +35,7 @@ type Problem struct {
 	Errors       []Detail       `json:"errors,omitempty" nullable:"false"`
 
 	retryAfter string
+	underway   bool // the broker was asked, and has not answered
 }
 
 // A Detail names one field and what is wrong with it.
@@ -135,9 +136,33 @@ func problemOf(err error) error {
 	case errors.Is(err, context.Canceled):
 		return err
 	}
-	p := problem(http.StatusServiceUnavailable, "the broker did not answer: "+err.Error()+"; the request may or may not have been recorded, send it again with the same request_id or Idempotency-Key")
-	p.retryAfter = "1"
+	p := problem(http.StatusServiceUnavailable, "the broker did not answer: "+err.Error())
+	p.retryAfter, p.underway = "1", true
 	return p.unavailable(time.Time{})
+}
+
+// unsure says of a call that was let go under way what holds of it, and sets maybe_done in the context if it may have
+// been carried out.
+func (p *Problem) unsure(op *huma.Operation) {
+	if !p.underway {
+		return
+	}
+	p.underway = false
+	if op.Method == http.MethodGet {
+		p.Detail += "; nothing was to be changed: ask again"
+		return
+	}
+	p.ErrorContext["maybe_done"] = true
+	switch op.OperationID {
+	case "submit-task":
+		p.Detail += "; whether the task was recorded is not known: sent again with the same request_id or Idempotency-Key it is one task, without either it may be a second"
+	case "retry-task":
+		p.Detail += "; whether the new task was recorded is not known: asked for again, with the same Idempotency-Key if it had one, it is one task"
+	case "cancel-task":
+		p.Detail += "; whether the cancel was recorded is not known: to repeat it is harmless"
+	default:
+		p.Detail += "; whether this was done is not known: to repeat it is safe"
+	}
 }
 
 // unavailable gives a problem the code of a broker that does not answer; heard is when it did, zero when nobody knows.
@@ -202,6 +227,7 @@ func instance(ctx huma.Context, _ string, v any) (any, error) {
 	if p, ok := v.(*Problem); ok {
 		u := ctx.URL()
 		p.Instance = u.Path
+		p.unsure(ctx.Operation())
 	}
 	return v, nil
 }

@@ -46,9 +46,9 @@ func (a *API) along(ctx huma.Context, next func(huma.Context)) {
 	}
 }
 
-// refuse answers that the broker cannot be asked.
+// refuse answers that the broker cannot be asked, before anything was.
 func (a *API) refuse(ctx huma.Context, cause error) {
-	p := problem(http.StatusServiceUnavailable, cause.Error()+"; nothing was done: try again when it is back, what runs goes on")
+	p := problem(http.StatusServiceUnavailable, cause.Error()+"; nothing was done by this call: try again when it is back, what runs goes on")
 	var heard time.Time
 	p.retryAfter = "1"
 	if out, ok := cause.(*breaker.OutError); ok {

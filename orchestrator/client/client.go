@@ -4,6 +4,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -89,12 +90,13 @@ func parseURL(address string) (*url.URL, error) {
 // An Unreachable error means that no answer came: nobody listens there, or the connection broke. The call may or may not
 // have been carried out; every call of this package may be repeated.
 type Unreachable struct {
-	URL string
-	Err error
+	URL   string
+	Err   error
+	Maybe string // what is to be said if the call may have been carried out
 }
 
 func (e *Unreachable) Error() string {
-	return fmt.Sprintf("no answer from %s: %v", e.URL, reason(e.Err))
+	return withMaybe(fmt.Sprintf("no answer from %s: %v", e.URL, reason(e.Err)), e.Maybe)
 }
 func (e *Unreachable) Unwrap() error { return e.Err }
 
@@ -114,6 +116,7 @@ type call struct {
 	header http.Header
 	body   any
 	into   any
+	repeat string // what holds of it while nobody knows whether it was carried out, for people
 }
 
 // do makes a call, again while the server says that it can't yet (503 and 429 with Retry-After) or the connection broke
@@ -125,11 +128,15 @@ func (c *Client) do(ctx context.Context, k call) (status int, err error) {
 			return 0, fmt.Errorf("encode the request: %w", err)
 		}
 	}
-	wait := c.firstWait
+	wait, maybe := c.firstWait, false
 	for try := 0; ; try++ {
 		status, err = c.once(ctx, k, body)
+		maybe = maybe || k.method != http.MethodGet && underway(err)
 		pause, again := c.again(err, wait)
 		if err == nil || !again || try >= c.retries {
+			if maybe {
+				unsure(err, k.repeat)
+			}
 			return status, err
 		}
 		if try == 0 {
@@ -144,6 +151,41 @@ func (c *Client) do(ctx context.Context, k call) (status int, err error) {
 		}
 		wait = min(2*wait, c.maxWait)
 	}
+}
+
+// underway reports whether a call that failed so may have been carried out.
+func underway(err error) bool {
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p.Context["maybe_done"] == true
+	}
+	u, ok := errors.AsType[*Unreachable](err)
+	return ok && !dialled(u)
+}
+
+// dialled reports whether nobody was there to be told of the call.
+func dialled(u *Unreachable) bool {
+	op, ok := errors.AsType[*net.OpError](u.Err)
+	return ok && op.Op == "dial"
+}
+
+// unsure has an error say that a try of the call may have been carried out, where its last one was not: an answer that
+// is no refusal tells what holds.
+func unsure(err error, repeat string) {
+	repeat = cmp.Or(repeat, "to repeat it is safe")
+	const text = "it is not known whether a try of this was carried out: "
+	if p, ok := errors.AsType[*Problem](err); ok && (p.Status == http.StatusServiceUnavailable || p.Status == http.StatusTooManyRequests) {
+		p.Maybe = text + repeat
+	}
+	if u, ok := errors.AsType[*Unreachable](err); ok {
+		u.Maybe = text + repeat
+	}
+}
+
+func withMaybe(text, maybe string) string {
+	if maybe == "" {
+		return text
+	}
+	return text + "\n  " + maybe
 }
 
 // named is the path of one thing below a collection. An id that could be none is refused here: it must not lead to another path.
@@ -164,8 +206,7 @@ func (c *Client) again(err error, wait time.Duration) (time.Duration, bool) {
 		return min(max(p.RetryAfter, wait), c.maxWait), p.RetryAfter > 0 && p.RetryAfter <= worthwhile
 	}
 	if u, ok := errors.AsType[*Unreachable](err); ok {
-		op, ok := errors.AsType[*net.OpError](u.Err)
-		return wait, !(ok && op.Op == "dial") // nobody there: say so at once
+		return wait, !dialled(u) // nobody there: say so at once
 	}
 	return 0, false
 }

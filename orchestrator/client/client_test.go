@@ -53,6 +53,64 @@ func TestSubmitIsOneTaskHoweverOftenItIsSent(t *testing.T) {
 	}
 }
 
+// Who is refused in the end is told whether an earlier try of the same call may have been carried out, and what holds then.
+func TestWhatMayHaveBeenDone(t *testing.T) {
+	t.Parallel()
+	const id = "8d4cbb3a-3f55-4f1b-9a9e-2a3a4a5a6a7a"
+	const refused, letGo = `{"detail":"nothing was done by this call"}`, `{"detail":"it did not answer","error_context":{"maybe_done":true}}`
+	submit := func(c *Client) error {
+		_, _, err := c.Submit(t.Context(), Submission{AgentType: "infra", WorkType: "w", Parameters: json.RawMessage(`{}`), RequestID: id})
+		return err
+	}
+	cancel := func(c *Client) error {
+		_, _, err := c.Cancel(t.Context(), id, Cancellation{})
+		return err
+	}
+	retry := func(c *Client) error {
+		_, _, err := c.Retry(t.Context(), id, true)
+		return err
+	}
+	read := func(c *Client) error {
+		_, err := c.Task(t.Context(), id)
+		return err
+	}
+	for name, test := range map[string]struct {
+		call  func(*Client) error
+		first string // the answer to the first try, empty is none; all others are refused
+		want  string
+	}{
+		"a submission that got no answer": {submit, "", "with the same request id it is one task, and that is " + id},
+		"a submission that was let go":    {submit, letGo, "with the same request id it is one task, and that is " + id},
+		"a submission that was refused":   {submit, refused, ""},
+		"a cancel that got no answer":     {cancel, "", "to repeat a cancel is harmless"},
+		"a cancel that was refused":       {cancel, refused, ""},
+		"another retry that was let go":   {retry, letGo, "look whether there is another task"},
+		"a question without an answer":    {read, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tries := 0
+			c := quick(t, func(w http.ResponseWriter, _ *http.Request) {
+				answer := refused
+				if tries++; tries == 1 {
+					answer = test.first
+				}
+				if answer == "" {
+					panic(http.ErrAbortHandler)
+				}
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusServiceUnavailable)
+				io.WriteString(w, answer)
+			})
+			err := test.call(c)
+			if err == nil || !strings.HasPrefix(err.Error(), "nothing was done by this call") || strings.Contains(err.Error(), "it is not known") != (test.want != "") ||
+				!strings.Contains(err.Error(), test.want) || tries < 2 {
+				t.Errorf("after %d tries: %v, want %q", tries, err, test.want)
+			}
+		})
+	}
+}
+
 // An answer that may be old says so, once while that lasts.
 func TestWarning(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,9 @@ type Problem struct {
 
 	// RetryAfter is how long the server asks to wait; 0 when it does not invite a second try.
 	RetryAfter time.Duration `json:"-"`
+
+	// Maybe is what is to be said if the call may have been carried out.
+	Maybe string `json:"-"`
 }
 
 // A Fault of a Problem names one field ("body.agent_type") and what is wrong with it.
@@ -59,7 +62,7 @@ func (p *Problem) Error() string {
 			b.WriteString("\n  " + name + ": " + value)
 		}
 	}
-	return b.String()
+	return withMaybe(b.String(), p.Maybe)
 }
 
 // context is one value of the context in words; empty if it has none or the text said so far has all of it.

@@ -57,7 +57,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) (task Task, known boo
 	if s.RequestID == "" {
 		s.RequestID = string(message.NewUUID())
 	}
-	status, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/tasks", body: s, into: &task})
+	status, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/tasks", body: s, into: &task,
+		repeat: "with the same request id it is one task, and that is " + s.RequestID})
 	return task, status == http.StatusOK, err
 }
 
@@ -168,7 +169,7 @@ func (c *Client) Cancel(ctx context.Context, id string, how Cancellation) (task 
 	if err != nil {
 		return Task{}, false, err
 	}
-	status, err := c.do(ctx, call{method: http.MethodPost, path: path + "/cancel", body: how, into: &task})
+	status, err := c.do(ctx, call{method: http.MethodPost, path: path + "/cancel", body: how, into: &task, repeat: "to repeat a cancel is harmless"})
 	return task, status == http.StatusOK, err
 }
 

@@ -82,8 +82,9 @@ func (c *Client) Retry(ctx context.Context, id string, another bool) (task Task,
 	if err != nil {
 		return Task{}, false, err
 	}
-	k := call{method: http.MethodPost, path: path + "/retry", into: &task}
+	k := call{method: http.MethodPost, path: path + "/retry", into: &task, repeat: "asked for again it is one task"}
 	if another {
+		k.repeat = "look whether there is another task in its place before you ask again"
 		k.header = http.Header{"Idempotency-Key": {string(message.NewUUID())}}
 	}
 	status, err := c.do(ctx, k)

@@ -100,11 +100,11 @@ func (r *running) away(task string) {
 			Detail  string
 		}
 		err := json.NewDecoder(res.Body).Decode(&p)
-		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || err != nil || p.Code != 5002 || p.Detail == "" ||
+		if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" || err != nil || p.Code != 5002 || !strings.Contains(p.Detail, "nothing was done by this call") ||
 			res.Header.Get("Content-Type") != "application/problem+json" {
 			r.Errorf("%s %s without a broker: %s %v %+v, %v", q[0], q[1], res.Status, res.Header, p, err)
 		}
-		if _, said := p.Context["last_heartbeat"]; !said || p.Context["agent_id"] != "orchestrator" {
+		if _, said := p.Context["last_heartbeat"]; !said || p.Context["agent_id"] != "orchestrator" || p.Context["maybe_done"] != nil {
 			r.Errorf("%s %s without a broker: context %v", q[0], q[1], p.Context)
 		}
 		if took > time.Second { // at once is 100 ms
@@ -142,11 +142,22 @@ func TestBrokerIsAway(t *testing.T) {
 		t.Fatalf("the broker is not stopped: %v, %v", state, err)
 	}
 	began := time.Now()
+	cancelled := make(chan *http.Response, 1)
+	go func() { cancelled <- r.do(http.MethodPost, task+"/cancel", "{}") }()
 	waiting := r.do(http.MethodPost, "/v1/tasks", survey) // before anybody knows
 	if took := time.Since(began); waiting.StatusCode != http.StatusServiceUnavailable || took > tenfold {
 		t.Errorf("a request that met the stop: %s after %v", waiting.Status, took)
 	} else {
 		t.Logf("a request that met the stop was let go after %v", took.Round(time.Millisecond))
+	}
+	for res, words := range map[*http.Response]string{
+		waiting: "with the same request_id or Idempotency-Key it is one task", <-cancelled: "to repeat it is harmless",
+	} {
+		body, err := io.ReadAll(res.Body)
+		if text := string(body); err != nil || !strings.Contains(text, "is not known: ") || !strings.Contains(text, words) || !strings.Contains(text, `"maybe_done":true`) ||
+			strings.Contains(text, "nothing was done") {
+			r.Errorf("let go under way: %s, %v, want %q", text, err, words)
+		}
 	}
 	r.away(task)
 	if err := b.cmd.Process.Signal(syscall.SIGCONT); err != nil {
