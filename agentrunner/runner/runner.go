@@ -39,7 +39,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	defer state.Close()
 
-	if err := sweep(ctx, state, log); err != nil {
+	switch err := sweep(ctx, state, log); {
+	case err != nil && ctx.Err() != nil:
+		return nil // told to stop before it was up: the next life sees to what is still ending
+	case err != nil:
 		return err
 	}
 
