@@ -28,10 +28,10 @@ func newAgentPause(p *program) *cobra.Command {
 		RunE: p.with(func(cmd *cobra.Command, c *client.Client, args []string) error {
 			how := client.Pause{Message: message}
 			switch {
+			case cmd.Flags().Changed("for") && until == "" && length < time.Second:
+				return &mistake{cmd.CommandPath(), fmt.Errorf("--for %v must be at least 1s", length)}
 			case (length != 0) == (until != ""):
 				return &mistake{cmd.CommandPath(), errors.New("give either --for or --until")}
-			case length != 0 && length < time.Second:
-				return &mistake{cmd.CommandPath(), fmt.Errorf("--for %v must be at least 1s", length)}
 			case length != 0:
 				how.ForSeconds = int((length + time.Second - 1) / time.Second)
 			default:

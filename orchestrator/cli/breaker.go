@@ -44,7 +44,7 @@ func newBreakerList(p *program) *cobra.Command {
 			}
 			t := table{head: []string{"AGENT", "BREAKER", "FAILURES", "SINCE", "ASKED", "LATEST FAILURE"}}
 			for _, b := range list.Breakers {
-				t.rows = append(t.rows, []string{b.AgentID, b.State, fmt.Sprint(b.Failures), p.whenPtr(b.Since), p.whenPtr(b.Until), b.Reason})
+				t.rows = append(t.rows, []string{b.AgentID, b.State, fmt.Sprint(b.Failures), p.whenPtr(b.Since), p.whenPtr(b.Until), p.fewWords(b.Reason)})
 			}
 			p.out.table(t)
 			return nil

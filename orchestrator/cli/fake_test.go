@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -114,6 +115,7 @@ type fake struct {
 	bodies  []map[string]any
 	looks   int      // at one agent
 	keys    []string // of retries
+	reason  string   // why a breaker is open, if not for the usual one
 }
 
 func newFake(t *testing.T, stories ...*story) *fake {
@@ -147,7 +149,9 @@ func newFake(t *testing.T, stories ...*story) *fake {
 	})
 	mux.HandleFunc("POST /v1/agents/{id}/{verb}", f.said)
 	mux.HandleFunc("GET /v1/breakers", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, 200, map[string]any{"breakers": []view.Breaker{openBreaker(), {AgentID: "pi", State: "closed"}}})
+		open := openBreaker()
+		open.Reason = cmp.Or(f.reason, open.Reason)
+		answer(w, 200, map[string]any{"breakers": []view.Breaker{open, {AgentID: "pi", State: "closed"}}})
 	})
 	mux.HandleFunc("POST /v1/breakers/{id}/reset", func(w http.ResponseWriter, r *http.Request) {
 		if r.PathValue("id") != "nas" {

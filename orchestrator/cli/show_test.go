@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"chiffon/orchestrator/view"
 )
@@ -50,5 +51,44 @@ func TestABrokenAgentSaysWhy(t *testing.T) {
 	stdout, _, code := play(t, t.Context(), f, true, "", "agent", "show", "nas")
 	if code != 0 || !strings.Contains(stdout, "\x1b["+red+"mbroken") || !strings.Contains(stdout, "disk fullx\\x1b[2J") {
 		t.Errorf("exit %d: %q", code, stdout)
+	}
+}
+
+// A moment that is over is not when anything begins next.
+func TestNextAttemptIsNotInThePast(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		in    float64 // seconds after the failure, which was 3 s after the start
+		shown bool
+	}{"it is due": {1, false}, "it is to come": {7200, true}} {
+		s := newStory(idA, "survey_host").started(1, 1).failedAttempt(3, 5001, "silent", 3+c.in)
+		s.RetryAt = new(start.Add(time.Duration((3 + c.in) * float64(time.Second))))
+		stdout, _, code := play(t, t.Context(), newFake(t, s), false, "", "task", "show", idA)
+		if code != 0 || strings.Contains(stdout, "next attempt") != c.shown {
+			t.Errorf("%s: exit %d\n%s", name, code, stdout)
+		}
+	}
+}
+
+// A pause of no length is none, and what is wrong with it is said.
+func TestPauseOfNoLength(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]string{"--for=0s": "--for 0s must be at least 1s", "--for=-1m": "--for -1m0s must be at least 1s", "--message=x": "give either --for or --until"} {
+		if _, stderr, code := play(t, t.Context(), newFake(t), false, "", "agent", "pause", "nas", flag); code != ExitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d, %q, want %q", flag, code, stderr, want)
+		}
+	}
+}
+
+// A long story does not break the table of breakers on a terminal, and is whole in a pipe.
+func TestBreakersAreATable(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.reason = strings.Repeat("x", 200)
+	for terminal, want := range map[bool]int{true: labelRoom, false: 200} {
+		stdout, _, code := play(t, t.Context(), f, terminal, "", "breaker", "list")
+		if n := strings.Count(stdout, "x"); code != 0 || n > want || n < want-5 {
+			t.Errorf("terminal %v: exit %d, %d characters of the reason, want %d\n%s", terminal, code, n, want, stdout)
+		}
 	}
 }

@@ -50,13 +50,13 @@ func (p *program) showTask(t client.Task) {
 		{"limits", limits(t.Hints)},
 		{"agent", visible(t.AgentID)},
 		{"attempt", attemptText(t)},
-		{"next attempt", p.whenPtr(t.RetryAt)},
+		{"next attempt", p.nextAttempt(t)},
 		{"progress", visible(progressText(t))},
 		{"submitted", visible(strings.TrimSuffix(p.when(t.SubmittedAt)+" by "+t.SubmittedBy, " by "))},
 		{"expires", p.whenPtr(t.ExpiresAt)},
 		{"started", p.whenPtr(t.StartedAt)},
 		{"ended", p.whenPtr(t.EndedAt)},
-		{"stop wanted", visible(p.stopText(t.Cancel))},
+		{"stop wanted", visible(p.stopText(t))},
 		{"outcome", ending(t)},
 		{"fault", lastFault(t)},
 		{"used", used(t)},
@@ -66,7 +66,17 @@ func (p *program) showTask(t client.Task) {
 	})
 }
 
-func (p *program) stopText(c *view.Cancel) string {
+// nextAttempt is when the next attempt is due. Once that is over "waiting for" says what it waits for still: until the
+// one before has certainly stopped, or for an agent.
+func (p *program) nextAttempt(t client.Task) string {
+	if t.RetryAt == nil || !t.RetryAt.After(p.now()) {
+		return ""
+	}
+	return p.when(*t.RetryAt)
+}
+
+func (p *program) stopText(t client.Task) string {
+	c := t.Cancel
 	if c == nil {
 		return ""
 	}
@@ -76,6 +86,9 @@ func (p *program) stopText(c *view.Cancel) string {
 	}
 	if c.GraceSeconds > 0 {
 		text += ", killed after " + rough(time.Duration(c.GraceSeconds)*time.Second)
+		if t.Attempts > 1 {
+			text += " at most, within its lease"
+		}
 	}
 	if c.Force {
 		text += ", by force"
