@@ -6,6 +6,7 @@ import (
 	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
+	"chiffon/orchestrator/why"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/retry"
@@ -31,6 +32,7 @@ type world struct {
 	lapsed    func(id subject.TaskID, agent subject.AgentID) lapse
 	busy      func() map[string]int // slots that are taken or promised, by agent id, when the world was made
 	coming    map[string]int        // promised since
+	facts     func() why.Facts      // what reasons rest on; for words only
 	placed    func() map[ledger.Placing]int
 	ahead     map[ledger.Placing]int // placed since
 }
@@ -91,13 +93,28 @@ func (w *world) expired(t ledger.Task) (action, bool) {
 	if flt := w.starved(t); flt != nil {
 		return action{kind: tasklog.Error, fault: flt}, true
 	}
-	flt := fault.New(fault.Timeout, "its time in the queue is over").With("attempted_retries", max(0, t.State.Attempt-1))
+	flt := fault.New(fault.Timeout, "its time in the queue is over%s", w.waitedFor(t)).With("attempted_retries", max(0, t.State.Attempt-1))
 	if !t.StartedAt.IsZero() {
 		flt = flt.With("last_attempt", t.StartedAt.UTC().Format(time.RFC3339))
 	} else {
 		flt = flt.With("last_attempt", t.SubmittedAt.UTC().Format(time.RFC3339))
 	}
 	return action{kind: tasklog.Error, fault: flt}, true
+}
+
+// maxReason is how many characters a reason may have in what is recorded: agents and people have a say in it.
+const maxReason = 300
+
+// waitedFor says what a task waited for at the end, behind what befell it.
+func (w *world) waitedFor(t ledger.Task) string {
+	text := []rune(why.WaitingFor(t, w.facts()))
+	switch {
+	case len(text) == 0:
+		return ""
+	case len(text) > maxReason:
+		return "; it waited for " + string(text[:maxReason]) + "…"
+	}
+	return "; it waited for " + string(text)
 }
 
 func (w *world) held(t ledger.Task) (action, bool) {

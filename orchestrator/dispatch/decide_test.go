@@ -2,12 +2,14 @@ package dispatch
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
+	"chiffon/orchestrator/why"
 	"chiffon/pkg/fault"
 	"chiffon/pkg/message"
 	"chiffon/pkg/subject"
@@ -320,8 +322,11 @@ func (s situation) make() (ledger.Task, *world) {
 		consumer: func(string) (uint64, uint64) { return s.delivered, s.acked },
 		requeued: func(subject.TaskID) int { return s.requeued },
 		refusal:  lease + 10*time.Second,
-		shut:     func(id subject.AgentID) gate.Shut { return s.shut[id] },
-		lapsed:   func(_ subject.TaskID, id subject.AgentID) lapse { return s.lapsed[id] },
+		facts: func() why.Facts {
+			return why.Facts{Now: noon, Since: ago(s.started), Lease: lease, Grace: grace, Agents: s.agents}
+		},
+		shut:   func(id subject.AgentID) gate.Shut { return s.shut[id] },
+		lapsed: func(_ subject.TaskID, id subject.AgentID) lapse { return s.lapsed[id] },
 	}
 }
 
@@ -332,6 +337,25 @@ func TestDecide(t *testing.T) {
 		a, ok := decide(task, w)
 		if got := a.String(); got != s.want || ok != (s.want != "") {
 			t.Errorf("%s: decide = %q, %v, want %q", name, got, ok, s.want)
+		}
+	}
+}
+
+// Who reads of the end of a task that never began is told what it waited for, in bounds whoever has a say in the words.
+func TestQueueTimeoutSaysWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	long := func(a *registry.Agent) { a.State, a.Detail = message.StateBroken, strings.Repeat("ü", 1000) }
+	for name, c := range map[string]struct {
+		agents []registry.Agent
+		want   string
+	}{
+		"no agent":     {nil, "its time in the queue is over; it waited for an agent of type infra: none has registered yet"},
+		"busy agent":   {all(somebody("a", busy)), "its time in the queue is over; it waited for the only agent of type infra: a has no free slot (1 of 1)"},
+		"a long story": {all(somebody("a", long)), "its time in the queue is over; it waited for the only agent of type infra: a broken: " + strings.Repeat("ü", 300-len("the only agent of type infra: a broken: ")) + "…"},
+	} {
+		task, w := situation{task: do(held, expired), agents: c.agents}.make()
+		if a, ok := decide(task, w); !ok || a.fault == nil || a.fault.Code != fault.Timeout || a.fault.Message != c.want {
+			t.Errorf("%s: %v, want %q", name, a.fault, c.want)
 		}
 	}
 }

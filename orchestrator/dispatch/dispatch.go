@@ -13,6 +13,7 @@ import (
 	"chiffon/orchestrator/gate"
 	"chiffon/orchestrator/ledger"
 	"chiffon/orchestrator/registry"
+	"chiffon/orchestrator/why"
 	"chiffon/pkg/broker"
 	"chiffon/pkg/subject"
 	"chiffon/pkg/together"
@@ -167,7 +168,7 @@ func (d *Dispatcher) world(now time.Time) *world {
 			}
 			return p.delivered, p.acked
 		},
-		lapsed: d.lapses.get,
+		lapsed: d.lapses.get, facts: sync.OnceValue(func() why.Facts { return d.Facts(now) }),
 		requeued: func(id subject.TaskID) int {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"chiffon/pkg/tasklog"
 )
 
-// cause says in words why an entry was appended, as far as it tells; "" when it tells nothing.
-func cause(e tasklog.Entry) string {
+// cause says in words why an entry was appended, as far as it tells; "" when it tells nothing. allowed is how many
+// attempts its task has, 0 when that is not known yet.
+func cause(e tasklog.Entry, allowed int) string {
 	m := e.Message
 	x := m.Custom.Chiffon
 	if x == nil {
@@ -21,7 +22,7 @@ func cause(e tasklog.Entry) string {
 	case m.Failure != nil:
 		return failureCause(e, x)
 	case x.Cancel != nil:
-		return cancelCause(x.Cancel)
+		return cancelCause(x.Cancel, allowed)
 	case m.Result != nil && e.Kind == tasklog.Cancelled:
 		return "its work is stopped"
 	case m.Result != nil:
@@ -68,7 +69,7 @@ func failureCause(e tasklog.Entry, x *message.Extension) string {
 	return text + "; the next is due at once"
 }
 
-func cancelCause(c *message.Cancel) string {
+func cancelCause(c *message.Cancel, allowed int) string {
 	text := "asked by " + c.By
 	if c.Deadline || c.By == "" {
 		text = "a stop is wanted"
@@ -81,7 +82,11 @@ func cancelCause(c *message.Cancel) string {
 		how = append(how, "with "+c.Signal)
 	}
 	if c.GraceSeconds > 0 {
-		how = append(how, fmt.Sprintf("killed after %d s", c.GraceSeconds))
+		kill := fmt.Sprintf("killed after %d s", c.GraceSeconds)
+		if allowed > 1 { // another attempt may follow, so this one is over with its lease
+			kill += " at most, within its lease"
+		}
+		how = append(how, kill)
 	}
 	if c.Force {
 		how = append(how, "by force")

@@ -24,9 +24,10 @@ func shown(e tasklog.Entry, void error, room *int) tasklog.Entry {
 	return e
 }
 
-// entryEvent is what people see of an entry, without its place and its message; void says why it does not count.
-func entryEvent(e tasklog.Entry, void error) view.Event {
-	ev := view.Event{Kind: string(e.Kind), Time: e.Time, Attempt: e.Attempt, Writer: e.Subject.Writer, Cause: cause(e)}
+// entryEvent is what people see of an entry, without its place and its message; void says why it does not count, allowed how many
+// attempts the task has.
+func entryEvent(e tasklog.Entry, void error, allowed int) view.Event {
+	ev := view.Event{Kind: string(e.Kind), Time: e.Time, Attempt: e.Attempt, Writer: e.Subject.Writer, Cause: cause(e, allowed)}
 	if e.Subject.Verb == "request" {
 		ev.Writer = subject.Orchestrator
 	}
@@ -40,7 +41,7 @@ func entryEvent(e tasklog.Entry, void error) view.Event {
 }
 
 func (w *watch) event(e tasklog.Entry) view.Event {
-	ev := entryEvent(e, e.Err)
+	ev := entryEvent(e, e.Err, w.reader.State.Allowed)
 	ev.ID = w.at.String()
 	if len(e.Data) > 0 {
 		ev.Message = e.Data

@@ -46,7 +46,7 @@ func (l *Ledger) History(ctx context.Context, id subject.TaskID, after uint64, l
 		if len(page) == 0 && after > 0 {
 			from = e.Time
 		}
-		ev := entryEvent(e, void)
+		ev := entryEvent(e, void, reader.State.Allowed)
 		ev.ID, ev.Holder = Cursor{Tasks: e.Seq}.String(), reader.State.Holder
 		page = append(page, ev)
 	}
@@ -137,6 +137,6 @@ func lateEvent(m broker.Msg, agent subject.AgentID) (ev view.Event, id message.U
 	e := tasklog.Entry{Message: message.Any{Envelope: st.Envelope, Status: &st.Payload}}
 	return view.Event{
 		ID: Cursor{Status: m.Seq}.String(), Kind: KindLate, Time: m.Time, AgentID: string(agent), Writer: string(agent),
-		Attempt: st.Custom.Chiffon.Attempt, Cause: cause(e),
+		Attempt: st.Custom.Chiffon.Attempt, Cause: cause(e, 0),
 	}, st.MessageID, true
 }

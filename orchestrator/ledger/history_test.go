@@ -112,3 +112,26 @@ func TestNoHistory(t *testing.T) {
 		t.Errorf("History = %v, %v, %v", page, more, err)
 	}
 }
+
+// A grace that is longer than a lease is cut short by it where another attempt may follow.
+func TestHistoryOfACancel(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for attempts, want := range map[int]string{
+		3: "asked by admin (with INT, killed after 50 s at most, within its lease)",
+		1: "asked by admin (with INT, killed after 50 s)",
+	} {
+		id := w.submit(order{})
+		w.startOf(id, 1, attempts)
+		w.cancel(id, 1, message.Cancel{By: "admin", Signal: "INT", GraceSeconds: 50})
+		page, _, err := w.History(t.Context(), id, 0, 10)
+		if err != nil || len(page) != 3 || page[2].Cause != want {
+			t.Errorf("of %d attempts: %+v, %v, want %q", attempts, page, err, want)
+		}
+		w.folded(w.Ledger)
+		_, events := w.shown(id, "", false)
+		if i := slices.IndexFunc(events, func(e view.Event) bool { return e.Kind == "cancel_requested" }); i < 0 || events[i].Cause != want {
+			t.Errorf("of %d attempts, watched: %+v, want %q", attempts, events, want)
+		}
+	}
+}

@@ -124,7 +124,12 @@ func from[P message.Payload](payload P, x *message.Extension) message.Message[P]
 
 func (w *world) start(id subject.TaskID, attempt int) {
 	w.Helper()
-	m := from(message.WorkStatus{TaskID: id, Status: message.StatusRunning}, &message.Extension{Attempts: 3})
+	w.startOf(id, attempt, 3)
+}
+
+func (w *world) startOf(id subject.TaskID, attempt, allowed int) {
+	w.Helper()
+	m := from(message.WorkStatus{TaskID: id, Status: message.StatusRunning}, &message.Extension{Attempts: allowed})
 	w.says(tasklog.Write(tasklog.Started, id, subject.Event(id, "a"), m))(attempt, 1)
 }
 
