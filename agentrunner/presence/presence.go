@@ -65,6 +65,7 @@ type herald struct {
 	resend   bool   // it asks for them
 	silent   time.Time
 	answered bool
+	shown    bool          // a heartbeat was sent, and may have been heard
 	lease    time.Duration // as the orchestrator has it; 0 until it has said so
 	host     *host.Host
 }
@@ -156,6 +157,7 @@ func (h *herald) beat(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat of agent %s: %w", hb.AgentID, err) // a mistake in the settings, nothing passes
 	}
+	h.shown = true
 	reply, err := h.ask(ctx, hb.AgentID, data)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -201,13 +203,14 @@ func (h *herald) ask(ctx context.Context, id subject.AgentID, data []byte) (repl
 // stopped tells that the agent has ended, so that nobody waits until it is silent. Whoever does not hear it sees that
 // later: an end does not wait for a broker that is away.
 func (h *herald) stopped(ctx context.Context) {
-	if h.digest == "" || !h.cfg.Broker.Connected() {
+	if !h.shown || !h.cfg.Broker.Connected() {
 		return // nobody knows of it, or nobody hears it
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWord)
 	defer cancel()
 	hb := h.self()
-	hb.State, hb.Detail, hb.WorkDigest = message.StateStopped, "", h.digest
+	hb.State, hb.Detail = message.StateStopped, ""
+	_, hb.WorkDigest = h.cfg.Offers()
 	data, err := json.Marshal(hb)
 	if err == nil {
 		_, err = h.ask(ctx, hb.AgentID, data)
