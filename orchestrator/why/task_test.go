@@ -153,6 +153,9 @@ func TestTask(t *testing.T) {
 				f.Listed = func(subject.TaskID, int, uint64) time.Time { return ago(time.Minute) }
 			},
 			because: []string{"attempt 1 of 4", "attic is heard, but has not told of this attempt for 1 m"}, next: "it ends"},
+		"its runner has stopped": {task: task(tasklog.PhaseRunning, once), facts: facts(agent("attic", stoppedFor(3*time.Minute))),
+			because: []string{"attempt 1 of 1 runs on attic", "attic ended in order at " + ago(3*time.Minute).Local().Format("15:04") + " and has not told yet what became of this", "never begun a second time"},
+			next:    "its outcome is recorded when attic is back"},
 		"out of reach, once": {task: task(tasklog.PhaseRunning, once), facts: facts(agent("attic", quietFor(3*time.Minute))),
 			because: []string{"attempt 1 of 1 runs on attic", "attic has been silent for 3 m: the work may still be running", "never begun a second time"},
 			next:    "its outcome is recorded when attic is back; in 23 h 57 m it is given up as an error; to stop it: orchestrator task cancel 3f2a9c10"},
@@ -223,6 +226,7 @@ func TestWaitingFor(t *testing.T) {
 	}{
 		"no agent":             {task(tasklog.PhaseQueued), facts(), "an agent of type infra: none has registered yet"},
 		"one that is away":     {task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Agent = "away" }), facts(), "agent away, which has not been heard yet"},
+		"one that has stopped": {task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Agent = "pi" }), facts(agent("pi", stoppedFor(time.Minute))), "agent pi: pi ended in order at " + ago(time.Minute).Local().Format("15:04")},
 		"one of its name":      {task(tasklog.PhaseQueued, func(t *ledger.Task) { t.Agent = "pi" }), facts(agent("pi", full)), "agent pi: pi has no free slot (2 of 2)"},
 		"the next moment":      {task(tasklog.PhaseQueued), facts(agent("pi")), "the only agent of type infra: pi is about to take it"},
 		"many, the near first": {task(tasklog.PhaseQueued), many, "one of 10 agents of type infra: far-a silent for 1 m, far-b silent for 1 m, far-c silent for 1 m, far-d silent for 1 m, near has no free slot (2 of 2) and 5 more"},
