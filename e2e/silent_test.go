@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"bufio"
+	"errors"
+	"io"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -44,16 +47,27 @@ func TestSilentRunnerIsToldOf(t *testing.T) {
 	says("was being cancelled already, by admin", "task", "cancel", id)
 	says("nobody can say that attic has stopped it", "task", "why", id)
 	waiter := h.cli("task", "cancel", id, "--wait")
-	var said strings.Builder
-	waiter.Stdout, waiter.Stderr = &said, &said
+	talk, out := io.Pipe()
+	waiter.Stdout, waiter.Stderr = out, out
 	if err := waiter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- waiter.Wait()
+		_ = out.Close() // never fails
+	}()
+	lines := bufio.NewReader(talk)
+	said, err := lines.ReadString('\n') // it waits
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if err := waiter.Wait(); err != nil || !strings.Contains(said.String(), id+"  cancelled after ") {
-		t.Errorf("cancel --wait: %v\n%s", err, said.String())
+	rest, err := io.ReadAll(lines)
+	if err := errors.Join(err, <-ended); err != nil || !strings.Contains(string(rest), id+"  cancelled after ") {
+		t.Errorf("cancel --wait: %v\n%s%s", err, said, rest)
 	}
 	says("cancelled	1	attic	attic", "task", "history", id)
 }

@@ -55,7 +55,8 @@ func TestJunkIsRemoved(t *testing.T) {
 			t.Fatal("it is still there")
 		}
 	}
-	if st := s.state(squatted); st.Phase != tasklog.PhaseQueued || st.Void != 1 {
-		t.Errorf("the task is %+v, want queued behind one void entry", st)
+	// What stood before it may have been removed before it came, on a slow machine.
+	if st := s.state(squatted); st.Phase != tasklog.PhaseQueued || st.Void > 1 {
+		t.Errorf("the task is %+v, want queued behind one void entry at most", st)
 	}
 }
