@@ -5,7 +5,7 @@ SYSCONFDIR ?= /etc
 DESTDIR    ?=
 BIN        ?= bin
 ARGS       ?=
-FUZZTIME   ?= 3s
+FUZZTIME   ?= 20000x
 FAULTS     ?= 300
 
 # The version is what git says of the tree, and "devel" where there is no git or no history.
@@ -39,7 +39,7 @@ check: ## everything a change must pass: format, vet, fixes, go.mod, staticcheck
 	go test -race -timeout 20m ./...
 	@$(MAKE) --no-print-directory fuzz
 
-fuzz: ## run each fuzz target for FUZZTIME (3s)
+fuzz: ## run each fuzz target for FUZZTIME (20000x)
 	@list=$$(go test -list '^Fuzz' ./...) || { echo "$$list"; exit 1; }; \
 	echo "$$list" | awk '/^Fuzz/ { f[n++] = $$1 } /^ok/ { for (i = 0; i < n; i++) print $$2, f[i]; n = 0 }' | \
 	while read -r pkg name; do \
