@@ -88,7 +88,7 @@ func TestRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Parts) != 7 || m.Messages() != 82 || m.Format != backup.Format || m.Parts[6].Stream != subject.TasksStream {
+	if len(m.Parts) != 7 || m.Messages() != 83 || m.Format != backup.Format || m.Parts[6].Stream != subject.TasksStream {
 		t.Errorf("manifest %+v", m)
 	}
 	s, err := broker.Start(broker.ServerConfig{Dir: dir, Log: natstest.Log(t)})

@@ -67,7 +67,7 @@ func restore(ctx context.Context, c *broker.Client, r io.Reader, m Manifest, fit
 			return err
 		}
 	}
-	return forgetLeader(ctx, c)
+	return forgetOthers(ctx, c)
 }
 
 // A stretch reads the pieces of one stream as if they were one.
@@ -99,14 +99,17 @@ func (s *stretch) Read(data []byte) (int, error) {
 	return 0, io.EOF
 }
 
-// forgetLeader takes out the word of an orchestrator that led when the backup was made: nobody is to wait for it.
-func forgetLeader(ctx context.Context, c *broker.Client) error {
+// forgetOthers takes out the words of orchestrators that led, or made the streams, when the backup was made: nobody is
+// to wait for them.
+func forgetOthers(ctx context.Context, c *broker.Client) error {
 	kv, err := c.Bucket(ctx, broker.StateBucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil
 	}
-	if err == nil {
-		err = kv.Delete(ctx, broker.LeaderKey)
+	for _, key := range []string{broker.LeaderKey, broker.MakingKey} {
+		if err == nil {
+			err = kv.Delete(ctx, key)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("forget who led: %w", err)

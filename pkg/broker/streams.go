@@ -104,24 +104,13 @@ func Buckets(replicas int) []jetstream.KeyValueConfig {
 	return all
 }
 
-// Ensure makes every stream and bucket that is missing and brings the others up to date; a stream's MaxBytes is
-// never made smaller. Calling it again changes nothing. Safe to call from several orchestrators at once.
+// Ensure makes every stream and bucket that is missing and brings the others up to date. A stream that holds something,
+// or ever did, is never made smaller. Calling it again changes nothing. Safe to call from several orchestrators at once:
+// one after the other makes the streams.
 //
-// A broker sets aside what a stream may hold: where that is more than it has, all streams that are missing are made
+// A broker sets aside what a stream may hold: where that is more than it has, all streams that are empty are made
 // smaller, half by half.
 func (c *Client) Ensure(ctx context.Context, l Limits, replicas int) error {
-	made := map[string]bool{}
-	for {
-		err := c.ensureStreams(ctx, Streams(l, max(replicas, 1)), made)
-		if err == nil {
-			break
-		}
-		if !Full(err) || l.Tasks/2 < leastBytes {
-			return err
-		}
-		l = Limits{Tasks: l.Tasks / 2, Status: l.Status / 2, Mail: l.Mail / 2, Audit: l.Audit / 2}
-		c.log.Warn("broker has little room: the streams are made smaller", "tasks_max_bytes", l.Tasks)
-	}
 	for _, cfg := range Buckets(max(replicas, 1)) {
 		if _, err := c.js.KeyValue(ctx, cfg.Bucket); err == nil {
 			continue
@@ -133,27 +122,76 @@ func (c *Client) Ensure(ctx context.Context, l Limits, replicas int) error {
 			return fmt.Errorf("bucket %s: %w", cfg.Bucket, err)
 		}
 	}
-	return nil
+	done, err := c.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return c.ensureStreams(ctx, l, max(replicas, 1))
+}
+
+// MakingKey is the key of StateBucket that whoever makes the streams holds.
+const MakingKey = "making"
+
+// How long that is held by who dies over it, and how often others look.
+const (
+	makingTime = 5 * time.Second
+	makingLook = 50 * time.Millisecond
+)
+
+// alone waits until nobody else makes the streams, and keeps others from it until done is called. Two at once could
+// have the broker set aside more than it has, and then it refuses every change.
+func (c *Client) alone(ctx context.Context) (done func(), err error) {
+	kv, err := c.js.KeyValue(ctx, StateBucket)
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", StateBucket, err)
+	}
+	for {
+		mine, err := kv.Create(ctx, MakingKey, nil, jetstream.KeyTTL(makingTime))
+		switch {
+		case err == nil:
+			return func() {
+				_ = kv.Delete(ctx, MakingKey, jetstream.LastRevision(mine)) // else it goes by itself
+			}, nil
+		case !errors.Is(err, jetstream.ErrKeyExists):
+			return nil, fmt.Errorf("bucket %s, key %s: %w", StateBucket, MakingKey, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(makingLook):
+		}
+	}
 }
 
 // leastBytes is the smallest a task log is made on a broker that has no room for more.
 const leastBytes = 64 << 20
 
-// ensureStreams makes or updates streams. made are those that this call of Ensure has made: they may become smaller.
-func (c *Client) ensureStreams(ctx context.Context, all []jetstream.StreamConfig, made map[string]bool) error {
+// ensureStreams makes or updates the streams, as large as there is room for.
+func (c *Client) ensureStreams(ctx context.Context, l Limits, replicas int) error {
+	for halved := 0; ; halved++ {
+		err := c.putStreams(ctx, Streams(l, replicas), halved)
+		if err == nil || !Full(err) || l.Tasks/2 < leastBytes {
+			return err
+		}
+		l = Limits{Tasks: l.Tasks / 2, Status: l.Status / 2, Mail: l.Mail / 2, Audit: l.Audit / 2}
+		c.log.Warn("broker has little room: the streams are made smaller", "tasks_max_bytes", l.Tasks)
+	}
+}
+
+// putStreams makes or updates streams. Those that are empty become smaller where all had to be halved.
+func (c *Client) putStreams(ctx context.Context, all []jetstream.StreamConfig, halved int) error {
 	for _, cfg := range all {
 		old, err := c.js.Stream(ctx, cfg.Name)
-		if err == nil && !made[cfg.Name] {
+		if err == nil && (halved == 0 || old.CachedInfo().State.LastSeq > 0) {
 			if was := old.CachedInfo().Config.MaxBytes; was > cfg.MaxBytes || was <= 0 { // 0 and -1: no limit
 				cfg.MaxBytes = was
 			}
 		}
-		missing := errors.Is(err, jetstream.ErrStreamNotFound)
 		cut.Before("make", cfg.Name)
 		if _, err := c.js.CreateOrUpdateStream(ctx, cfg); err != nil {
 			return fmt.Errorf("stream %s: %w", cfg.Name, err)
 		}
-		made[cfg.Name] = made[cfg.Name] || missing
 	}
 	return nil
 }
