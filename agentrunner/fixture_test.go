@@ -53,6 +53,8 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.mu.Lock() // a runner that has lost its broker may have come to this one's port already
+	defer w.mu.Unlock()
 	w.reply = message.HeartbeatReply{ProtocolVersion: "1.0", LeaseSeconds: 3, Consumers: names}
 	return w
 }
