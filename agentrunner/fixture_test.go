@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,7 +37,8 @@ type world struct {
 	server *broker.Server
 	store  string
 	url    string
-	stop   func() // the orchestrator
+	stop   func()       // the orchestrator
+	hold   net.Listener // keeps the broker's port from others while that is away
 
 	heard chan message.Heartbeat
 
@@ -62,6 +65,9 @@ func newWorld(t testing.TB) *world {
 // up starts broker and orchestrator.
 func (w *world) up(listen string) {
 	w.Helper()
+	if w.hold != nil {
+		_ = w.hold.Close() // nobody was served
+	}
 	w.server, w.Client = natstest.Start(w, broker.ServerConfig{Dir: w.store, Relaxed: true, Listen: listen})
 	c := w.Client
 	ctx, stop := context.WithCancel(context.WithoutCancel(w.Context()))
@@ -76,8 +82,15 @@ func (w *world) up(listen string) {
 
 // down stops both, as a host does that is restarted.
 func (w *world) down() {
+	w.Helper()
 	w.stop()
 	w.server.Stop()
+	hold, err := net.Listen("tcp", strings.TrimPrefix(w.url, "nats://"))
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.hold = hold
+	w.Cleanup(func() { _ = hold.Close() }) // closed by up as a rule
 }
 
 func (w *world) heartbeat(_ context.Context, _ string, data []byte) []byte {
